@@ -1,10 +1,13 @@
-"""What Airflow asks a provider for; it looks for a module with the distribution's name, too."""
+"""The description of the provider for Airflow.
+
+Airflow also imports a module with the distribution's name.
+"""
 
 from __future__ import annotations
 
 
 def provider_info() -> dict[str, str]:
-    """The provider, as `airflow providers list` shows it."""
+    """Returns the provider as `airflow providers list` shows it."""
     return {
         "package-name": "airflow-provider-windrow",
         "name": "windrow",

@@ -1,1 +1,1 @@
-"""Dagster's side of windrow: a spec becomes assets, partitions, a schedule and checks."""
+"""The Dagster side of windrow: a spec becomes assets, partitions, a schedule and checks."""

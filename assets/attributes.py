@@ -1,10 +1,14 @@
-"""The arguments of a pipeline's assets: those that its spec's section `dagster` sets, and `deps`.
+"""The arguments of a pipeline's assets: those of the spec's section `dagster`, and `deps`.
 
-Between a looked-up table's asset and the pipeline's stands one that nobody makes. An edge from
-one to the other would turn each window stale that was made before the looked-up table was made
-again, although it is pinned to the version that it asked; and conditions such as `eager` would
-ask for the newest window. The asset between has an empty set of partitions, of which the table's
-partitions need all: so none is missing, changes, or is awaited.
+A placeholder asset without partitions stands between a looked-up table's asset and the
+pipeline's table. A direct edge would have two effects:
+
+- Each run of the looked-up table would make older windows stale, although each window is
+  pinned to a version of it.
+- Conditions such as `eager` would request the newest window again.
+
+The pipeline's table depends on all partitions of the placeholder. The placeholder has no
+partitions, so none can be missing or change, and no condition waits for one.
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 
 _KINDS = {"delta": "deltalake"}
-"""Dagster's names of kinds of tables, by which it has icons, where they are not ours."""
+"""Dagster's names for kinds of tables, if they differ from windrow's. Dagster has icons by them."""
 
 
 class SharedAttributes(TypedDict):
-    """Arguments of both assets, the table's and its dead letters'."""
+    """Arguments that the assets of the table and of its dead letters have in common."""
 
     group_name: str | None
     owners: Sequence[str]
@@ -48,10 +52,11 @@ class TableAttributes(SharedAttributes):
 
 
 def table_attributes(spec: PipelineSpec) -> TableAttributes:
-    """The arguments of the table's asset.
+    """Returns the arguments of the table's asset.
 
     Raises:
-        SpecError: no cron expression says when windows are closed, which a condition needs.
+        SpecError: the automation condition needs a cron expression for the times at which
+            windows close, and there is none.
     """
     max_partitions = spec.dagster.max_partitions_per_run
     return {
@@ -72,7 +77,7 @@ def table_attributes(spec: PipelineSpec) -> TableAttributes:
 
 
 def shared_attributes(spec: PipelineSpec) -> SharedAttributes:
-    """The arguments of the asset of the dead letters, which the table's has, too."""
+    """Returns the arguments that the table's asset and the dead letters' asset have in common."""
     return {
         "group_name": spec.dagster.group_name,
         "owners": spec.dagster.owners,
@@ -94,9 +99,10 @@ def _freshness(freshness_policy: FreshnessSpec | None) -> dg.FreshnessPolicy | N
 
 
 def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
-    """Asks for the newest window at each tick of a cron expression, if it isn't there.
+    """Returns the condition that requests the newest window at each tick of a cron expression.
 
-    Dagster's own `eager` would ask when a window ends, which is `window.delay` too early.
+    It requests the window only if it is missing. Dagster's own `eager` would request it
+    when the window ends, which is `window.delay` too early.
     """
     requested_condition = spec.dagster.automation_condition
     if requested_condition is None:
@@ -111,7 +117,7 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
             "spec",
             "Leave dagster.automation_condition out, and switch the schedule on.",
         )
-    condition: Any = dg.AutomationCondition  # whose parts are typed for assets or checks
+    condition: Any = dg.AutomationCondition  # its methods are typed for assets or checks
     automation_condition: dg.AutomationCondition[Any] = (
         condition.in_latest_time_window()
         & reduce(or_, map(condition.cron_tick_passed, crons)).since_last_handled()
@@ -122,7 +128,7 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
 
 
 def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
-    """The assets that `from.asset` names, by the names of the lookups."""
+    """Returns the assets in `from.asset`, by the names of the lookups."""
     return {
         step.lookup: dg.AssetKey.from_user_string(step.from_.asset)
         for step in (() if spec.transform is None else spec.transform.steps)
@@ -131,7 +137,7 @@ def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
 
 
 def lookup_specs_of(spec: PipelineSpec) -> list[dg.AssetSpec]:
-    """The asset between, for each lookup whose `from.asset` names one."""
+    """Returns the placeholder asset of each lookup that has `from.asset`."""
     return [
         dg.AssetSpec(
             dg.AssetKey(["lookup", f"{lookup}-of-{spec.id}"]),
@@ -149,7 +155,7 @@ def lookup_specs_of(spec: PipelineSpec) -> list[dg.AssetSpec]:
 
 
 def dependencies(spec: PipelineSpec) -> list[dg.AssetKey | dg.AssetDep]:
-    """What a pipeline's table depends on: its topics, and what its lookups look up in."""
+    """Returns the assets that a pipeline's table depends on: its topics and its lookups' assets."""
     all_partitions = dg.AllPartitionMapping()
     return [
         *upstream_keys(spec),

@@ -1,11 +1,11 @@
-"""The checks of a table: `receipts`, which fails, and those that only warn.
+"""The checks of a table. Only `receipts` can fail; the others warn.
 
-`receipts` compares the copies of Dagster and the ledger with the table's own receipts.
-A warning never fails a run; a cluster that doesn't answer is a warning too, and so is a
-window between committed ones that was refused, or never run.
+`receipts` compares the copies of Dagster and of the ledger with the table's own receipts. A
+warning never fails a run. It is also a warning if a cluster doesn't answer, or if a window
+between committed ones was refused or never run.
 """
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here: Dagster reads the annotations of the decorated function.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,16 +39,16 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 
 LOSS_SPAN = timedelta(days=7)
-"""How long a window that has lost messages is warned of: nobody can read them any more."""
+"""How long a window with lost messages causes a warning. These messages can't be read again."""
 
 DEAD_LETTERS = "dead_letters"
-"""The check of the asset of the dead letters; all others are the table's."""
+"""The check of the dead letters' asset. All other checks belong to the table's asset."""
 
 
 def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
-    """All checks of a pipeline's table and of its dead letters.
+    """Returns all checks of a pipeline's table and of its dead letters.
 
-    Micro-batches have no hours to be complete.
+    Micro-batches have no check of completeness, because they have no hours.
     """
     return [_check(spec, clock, name) for name in _names(spec)]
 
@@ -81,11 +81,19 @@ def _asset_of(spec: PipelineSpec, name: str) -> dg.AssetKey:
 def log_checks(
     context: dg.AssetExecutionContext, pipeline: Pipeline, *, failing_step: bool = True
 ) -> None:
-    """Evaluates checks in the step of the table: all of them if it is about to fail.
+    """Evaluates checks in the table's step.
 
-    Dagster leaves out the steps behind a failed one, and shows checks that a run left out
-    as failed. The check of the dead letters has no step in a run of the table; Dagster records one
-    that a run didn't plan only as one of no run. One that can't be made stays left out.
+    If a step fails, Dagster skips the steps after it, and shows their checks as failed. So
+    a failing step evaluates all checks itself. The check of the dead letters has no step in
+    a run of the table. Its result is reported outside of the run, because Dagster accepts
+    no result of a check that the run didn't plan. A check whose evaluation fails is left
+    out.
+
+    Args:
+        context: the run's context.
+        pipeline: the pipeline.
+        failing_step: True if the step is about to fail: all checks are evaluated; False:
+            only the check of the dead letters.
     """
     list_uncommitted = cache(lambda: uncommitted_between(pipeline, NEWEST))
     for name in _names(pipeline.spec) if failing_step else [DEAD_LETTERS]:
@@ -108,10 +116,10 @@ def log_checks(
 
 
 def _newest_event(spec: PipelineSpec, instance: dg.DagsterInstance) -> CheckedEvent | None:
-    """The newest event of the dead letters, of which a check of no run says that it was checked.
+    """Returns the newest event of the dead letters, which the check names as its target.
 
-    Dagster would compare times otherwise, in seconds: a check of the same second would count for
-    an older event, and not be shown.
+    Without a target, Dagster compares the times of events in whole seconds. A check in the
+    same second as its event would count for the event before, and not be shown.
     """
     for record in instance.fetch_materializations(dead_letters_key(spec), limit=1).records:
         return CheckedEvent(
@@ -128,15 +136,23 @@ def _evaluation(
     instance: dg.DagsterInstance,
     checked_event: CheckedEvent | None = None,
 ) -> dg.AssetCheckEvaluation:
-    """Evaluates a check. `checked_event`: the event that it is of.
+    """Evaluates a check.
 
-    For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In
-    a run over a range of partitions it lists all partitions of the table for that, once
-    per check (5 s on a grid of five minutes that is ten months long). For an
+    For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In a
+    run over a range of partitions it lists all partitions of the table for that, once per
+    check. That takes 5 s on a grid of five minutes that is ten months long. For an
     `AssetCheckEvaluation` it compares the times of the events instead.
 
+    Args:
+        spec: the pipeline.
+        name: the name of the check.
+        open_pipeline: opens the pipeline.
+        list_uncommitted: lists the windows that were left out.
+        instance: Dagster's instance.
+        checked_event: the event that the check is about.
+
     Raises:
-        WindowFailedError: the receipts can't be compared; other checks warn of that.
+        WindowFailedError: the receipts can't be compared. Other checks warn in such a case.
     """
     fails = name == "receipts"
     try:
@@ -167,7 +183,7 @@ def _evaluation(
 
 
 def _loss(pipeline: Pipeline) -> Verdict:
-    """Checks that the newest windows that were committed in the last days have lost no messages."""
+    """Checks that the newest windows of the last days have lost no messages."""
     since = pipeline.now() - LOSS_SPAN
     recorded = pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
     receipts = [r for r in recorded if r.staged_at >= since]
@@ -191,7 +207,7 @@ def _loss(pipeline: Pipeline) -> Verdict:
 
 
 def _retention_margin(pipeline: Pipeline) -> Verdict:
-    """Checks how long the topics will still hold the unread messages."""
+    """Checks how long the topics will still have the unread messages."""
     margin = retention_margin(pipeline)
     metadata: dict[str, Value] = {}
     if margin.remaining_time is not None:
@@ -204,7 +220,7 @@ def _retention_margin(pipeline: Pipeline) -> Verdict:
 
 
 def _dead_letters(pipeline: Pipeline) -> Verdict:
-    """Checks whether the newest windows have more dead letters left than are expected."""
+    """Checks whether the newest windows have more dead letters than `limits.warn_dead_ratio`."""
     spec, receipts = pipeline.spec, pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
     receipts_with_dead = [receipt for receipt in receipts if receipt.counts.dead]
     count, read = (
@@ -240,7 +256,7 @@ def _newest_words(windows: int) -> str:
 
 
 class ShownReceipt(msgspec.Struct, frozen=True):
-    """The fields of a receipt that tell two commits of one window apart."""
+    """The fields of a receipt that distinguish two commits of one window."""
 
     digest: str
     generation: int
@@ -267,10 +283,12 @@ def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
 
 
 def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
-    """The table's receipts of the newest windows, in window order.
+    """Returns the table's receipts of the newest windows, in window order.
 
-    `recorded`: the newest windows in the ledger. If there are fewer than `NEWEST`, the
-    ledger may be new, and all receipts of the table are read.
+    Args:
+        sink: the table.
+        recorded: the newest windows in the ledger. If there are fewer than `NEWEST`, the
+            ledger may be new, and all receipts of the table are read.
     """
     if len(recorded) == NEWEST:
         return [committed.receipt for committed in sink.looks(recorded) if committed is not None]
@@ -298,9 +316,9 @@ def _index_by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
 def _fetch_shown(
     instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]
 ) -> dict[str, ShownReceipt]:
-    """The receipts that Dagster shows, by window; those it doesn't know are missing.
+    """Returns the receipts that Dagster shows, by window, without windows that it doesn't know.
 
-    Each window costs one look-up in the event log.
+    Each window costs one query of the event log.
     """
     shown_receipts = dict[str, ShownReceipt]()
     for receipt in receipts:
@@ -318,10 +336,10 @@ def _fetch_shown(
 def _differences(
     who: str, receipts: Iterable[Receipt], copies: Mapping[str, ShownReceipt]
 ) -> list[str]:
-    """The copies that disagree with the table.
+    """Describes the copies that disagree with the table.
 
-    A missing copy is no disagreement: the command may have committed the window, and a
-    ledger can be rebuilt.
+    A missing copy is no disagreement: the window may have been committed by the command,
+    and the ledger may have been rebuilt.
     """
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation"

@@ -1,4 +1,4 @@
-"""A table's columns and their lineage as Dagster's metadata."""
+"""A table's columns and their lineage, as metadata for Dagster."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _PARTS = {
     "window": None,
     "attempt": None,
 }
-"""The part of a message that a metadata column comes from, if it has another name than
-the column; None if it comes from no part.
+"""The part of a message that a metadata column comes from, if its name isn't the column's.
+
+None if the column comes from no part of the message.
 """
 
 
 def column_schema(
     read: Sequence[tuple[str, str]], columns: Columns, metadata: Mapping[str, str]
 ) -> dg.TableSchema:
-    """The columns of a committed window, with their constraints.
+    """Returns the columns of a committed window, with their constraints.
 
-    Dagster shows the columns of the newest event instead of the definition's, so they
-    must say as much. A column whose type has changed since has no constraints: nobody
-    knows which ones it had.
+    Dagster shows the columns of the newest event instead of the definition's, so they must
+    have the same details. A column whose type has changed since has no constraints, because
+    its earlier constraints aren't recorded.
 
     Args:
         read: (name, type) of each column of the schema that the window was read with.
-        columns: the columns of the schema as it is now.
+        columns: the columns of the current schema.
         metadata: the metadata columns, name -> column.
     """
     declared = dict(zip(columns.described(), _declared_columns_of(columns), strict=True))
@@ -55,7 +56,7 @@ def column_schema(
 
 
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
-    """The columns that the schema declares, with their constraints, and metadata columns."""
+    """Returns the columns of the schema with their constraints, and the metadata columns."""
     return dg.TableSchema(
         [*_declared_columns_of(columns), *_columns_of_metadata(metadata)],
         dg.TableConstraints(list(columns.constraints)),
@@ -75,14 +76,15 @@ def _declared_columns_of(columns: Columns) -> list[dg.TableColumn]:
 
 
 def _type(described: str) -> str:
-    """The type without what Dagster shows of a column's constraints anyway."""
+    """Returns the type without " not null", which Dagster shows as a constraint."""
     return described.removesuffix(" not null")
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
-    """The parts of messages that each column comes from: value, key, headers or others.
+    """Returns the parts of messages that each column comes from: value, key, headers or others.
 
-    Of a lookup whose table has an asset, also the columns of that.
+    A column from a lookup also comes from the looked-up table's column, if that table has
+    an asset.
     """
     part_by_column = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
     reads_by_column = {} if spec.transform is None else column_sources(spec)
@@ -120,7 +122,7 @@ def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage
 
 
 def _sources(decode: FormatSection, column: str) -> tuple[str, ...]:
-    """The parts of a message that a column of the schema comes from."""
+    """Returns the parts of a message that a column of the schema comes from."""
     if column in decode.headers:
         return ("headers",)
     if decode.key is None or column not in decode.key.fields:

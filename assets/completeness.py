@@ -1,12 +1,12 @@
 """Completeness of windows in Dagster: a check, and a sensor for downstream work.
 
-A table's partition is green as soon as its window is committed. Downstream work that
-sums up an hour needs it complete: `when_complete` makes a sensor that requests a run of
-a partition once its window is `complete`, and again whenever its generation or its state
-changes (replaced, late).
+A table's partition is green as soon as its window is committed. Downstream work that sums
+up an hour needs the complete hour. `when_complete` makes a sensor that requests a run of a
+partition once its window is `complete`. It requests the run again whenever the window's
+generation or state changes, such as after a replacement or a late message.
 """
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here: Dagster reads the annotations of the decorated function.
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,13 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness
 
 LOOK_BACK = 500
-"""Number of the newest windows that a tick looks at."""
+"""The number of newest windows that a tick checks."""
 
 AT_ONCE = 50
-"""Most runs that a tick requests, the oldest windows first; the next tick goes on."""
+"""The maximum number of runs that a tick requests, the oldest windows first.
+
+The next tick requests the others.
+"""
 
 Target: TypeAlias = (
     "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
@@ -39,11 +42,11 @@ Target: TypeAlias = (
 )
 """Assets or a job, with the table's partitions (`partitions_of(spec)`).
 
-Of names, selections and jobs of selections Dagster knows the partitions only later.
+The partitions of names, selections, and jobs of selections are known to Dagster only later.
 """
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
-"""A check's result: passed or not; why, and what to do if not; metadata."""
+"""The result of a check: whether it passed; the reason and the advice; metadata."""
 
 _MANY = 20
 
@@ -53,18 +56,18 @@ def when_complete(
 ) -> dg.SensorDefinition:
     """Makes a sensor that runs `target` for each partition whose window is complete.
 
-    The cursor has the requests of earlier ticks; without it (a reset) the run keys, made
-    of window, generation and state, prevent second runs.
+    The cursor has the requests of earlier ticks. After a reset of the cursor, run keys
+    prevent second runs: a run key has the window, generation and state.
 
     Args:
         spec: the upstream pipeline, which must have windows in time.
         target: the assets or the job to run.
         name: the sensor's name; by default it is made of the pipeline's id.
-        every_seconds: the least time between two ticks.
+        every_seconds: the minimum time between two ticks.
 
     Raises:
         SpecError: the pipeline has micro-batches, which have no hours to be complete; or
-            `target` has other partitions than the table, or none.
+            `target` has no partitions, or others than the table.
     """
     refuse_batches(spec)
     for asset_or_job in target if isinstance(target, list) else [target]:
@@ -100,7 +103,7 @@ def when_complete(
 def _refuse_other_partitions(
     spec: PipelineSpec, target: dg.AssetsDefinition | dg.JobDefinition
 ) -> None:
-    """Refuses a target that lacks partitions of the table: no tick could ask for these."""
+    """Refuses a target that lacks partitions of the table, because no tick could request them."""
     table, target_partitions = partitions_in_time(in_time(spec.window)), target.partitions_def
     if not (
         isinstance(target_partitions, dg.TimeWindowPartitionsDefinition)
@@ -121,9 +124,10 @@ def _refuse_other_partitions(
 
 
 def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
-    """`generation state` of the newest windows that are complete or late; and what others wait for.
+    """Returns `generation state` of the newest windows that are complete or late, by partition key.
 
-    By partition key, in the order of time. The second is a sentence, empty if all are complete.
+    The second result is a sentence about what other windows wait for; empty if all are
+    complete.
     """
     report = completeness_of(pipeline, LOOK_BACK)
     states, window = report.windows, in_time(pipeline.spec.window)
@@ -143,7 +147,7 @@ def _describe_holding(pipeline: Pipeline, report: Completeness) -> str:
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
-    """Checks whether any of the newest windows is late, or open past its time.
+    """Checks whether any of the newest windows is late, or still open after its maximum wait.
 
     The metadata names the topic-partitions that hold the watermark back.
     """
@@ -152,7 +156,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
     recorded = {
         key_of(window, r.window.span[0]): r
         for r in pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
-        # one that was committed after the states were read has none
+        # a window that was committed after the states were read has no state
         if r.window.span is not None and r.window.key in report.windows
     }
     states = {key: report.windows[r.window.key] for key, r in recorded.items()}
@@ -194,13 +198,18 @@ def completeness(pipeline: Pipeline) -> Verdict:
 
 
 def shorten(lines: Sequence[str]) -> str:
-    """The first lines, and the number of the rest."""
+    """Returns the first lines, and the number of the others."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"
 
 
 def _late_words(late: Mapping[str, int], tolerance: float) -> str:
-    """Says how many messages of complete windows came in later ones. `late`: by window."""
+    """Describes how many messages of complete windows came in later windows.
+
+    Args:
+        late: the number of such messages by window.
+        tolerance: the setting `window.completeness.tolerance`.
+    """
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     return (
         f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in"

@@ -1,7 +1,7 @@
-"""The component: a pipeline in a YAML file, which the command reads too.
+"""The component: a pipeline in a YAML file, which the command `windrow` reads too.
 
-`dg scaffold defs windrow.dagster.KafkaTable NAME` writes the files, as `windrow infer` does
-if a topic is named, else as `windrow init` does.
+`dg scaffold defs windrow.dagster.KafkaTable NAME` writes the files. If a topic is named, it
+does what `windrow infer` does, else what `windrow init` does.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[NewPipeline]:
-        """The options."""
+        """Returns the class of the options."""
         return NewPipeline
 
     def scaffold(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:
         """Writes both files into the component's folder, whose name is the pipeline's id.
 
         Raises:
-            ClickException: `ingest.infer.new_pipeline` refuses; dg shows the message without a
-                stack trace.
+            ClickException: `ingest.infer.new_pipeline` refuses the request. dg shows the
+                message without a stack trace.
         """
         try:
             self._begin(request)
         except WindrowError as error:
             with suppress(OSError):
-                # dg made the folder, and would take an empty one for a component
+                # dg made the folder, and would take an empty folder for a component
                 request.target_path.rmdir()
             raise click.ClickException(str(error)) from None
 
@@ -98,12 +98,12 @@ warnings.filterwarnings("ignore", SCAFFOLDER_WARNING, dg.PreviewWarning)
 class Attributes(RootModel[dict[str, Any]]):
     """A spec before its templates are resolved.
 
-    Its JSON schema is the spec's, for editors and `dg check yaml`.
+    Its JSON schema is that of the spec. Editors and `dg check yaml` use it.
     """
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The JSON schema of a spec as it is written, without `folder`."""
+        """Returns the JSON schema of a spec as it is written, without `folder`."""
         schema = PipelineSpec.model_json_schema(*args, **kwargs)
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
@@ -115,30 +115,31 @@ class KafkaTable(dg.Component):
     """A Kafka topic becomes a table, one bounded window at a time, exactly once."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        """Makes a component of a spec."""
+        """Makes a component from a spec."""
         self.spec = spec
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """The model of `attributes`."""
+        """Returns the model of `attributes`."""
         return Attributes
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """The component's description, for lists."""
+        """Returns the component's description, which lists of components show."""
         return dg.ComponentTypeSpec(description=cls.__doc__)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Loads the spec as the command does: the same file, templates and messages.
+        """Loads the spec as the command `windrow` does: the same file, templates and messages.
 
         Raises:
-            SpecError: with all mistakes at once, each with its line.
+            SpecError: the spec has mistakes. The message has all of them, each with its
+                line.
         """
         tree = context.resolution_context.source_position_tree
         file = None if tree is None else Path(tree.position.filename)
         if file is not None and file.is_file():
-            # Dagster takes several YAML documents in one file
+            # Dagster allows several YAML documents in one file
             number = context.component_path.instance_key
             return cls(load_spec(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
@@ -148,20 +149,21 @@ class KafkaTable(dg.Component):
         """Makes the pipeline's definitions.
 
         Raises:
-            SpecError: another pipeline of the code location would have the same names in Dagster.
+            SpecError: another pipeline of the code location has the same names in Dagster.
         """
         _refuse_conflicts(tuple(context.component_tree.get_all_components(KafkaTable)))
         return kafka_table(self.spec, get_asset_spec=self.get_asset_spec)
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """Returns what Dagster knows of an asset: of the table's, and of its dead letters'.
+        """Returns the asset spec of the table or of its dead letters.
 
-        A subclass changes what the spec's section `dagster` doesn't have, such as metadata.
+        A subclass can change what the spec's section `dagster` has no settings for, such as
+        metadata.
         """
         return spec
 
 
-@lru_cache(maxsize=1)  # each pipeline of a code location asks, with the same components
+@lru_cache(maxsize=1)  # each pipeline of a code location calls it with the same components
 def _refuse_conflicts(components: tuple[KafkaTable, ...]) -> None:
     specs = [component.spec for component in components]
     refuse_alike(specs)
@@ -172,8 +174,8 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
     """Refuses ids and asset keys that Dagster can't tell apart.
 
     Raises:
-        SpecError: two pipelines of the code location have such ones; the message names both
-            and their files.
+        SpecError: two pipelines of the code location have such ids or keys. The message
+            names both and their files.
     """
     spec_by_name = dict[str, PipelineSpec]()
     for spec in specs:
@@ -204,22 +206,23 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
 
 
 def _names(spec: PipelineSpec) -> dict[str, str]:
-    """What stands for a pipeline in Dagster: its id and its assets' keys, by Dagster's names."""
+    """Returns the names that a pipeline uses in Dagster, each with its id or asset key."""
     keys = table_key(spec), dead_letters_key(spec)
     ids = {identifier(spec.id): f"id {spec.id}"}
     assets = {identifier("__".join(key.path)): f"asset {key.to_user_string()}" for key in keys}
-    # ids come first: where they are alike, another key helps nobody
+    # ids come first, because another asset key doesn't help if the ids are alike
     return {**ids, **assets, **ids}
 
 
 def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
-    """Refuses one name for two clusters in one code location.
+    """Refuses one cluster name for two clusters in one code location.
 
-    Two windrow.yaml files may give the name to different clusters, which would have one
-    key in Dagster.
+    Two windrow.yaml files may give the name to different clusters. Both would have the same
+    resource key in Dagster.
 
     Raises:
-        SpecError: there are two; the message names the cluster and both files.
+        SpecError: a name is used for two clusters; the message names the cluster and both
+            files.
     """
     spec_by_key = dict[str, PipelineSpec]()
     for spec in specs:

@@ -1,7 +1,8 @@
-"""What windrow uses of Dagster that isn't among its public or documented names.
+"""The names of Dagster that windrow uses although they aren't public or documented.
 
-No other module does. All of it was seen in Dagster 1.13, and any release may change it:
-`tests/shape/test_internals.py` tells what is gone, and pyproject.toml allows no later one.
+Only this module uses such names. They were seen in Dagster 1.13, and any release may change
+them. `tests/shape/test_internals.py` shows which are gone, and pyproject.toml allows no
+later release.
 """
 
 from __future__ import annotations
@@ -37,37 +38,42 @@ from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defi
 # ------------------------------------------------------------------------------------ events
 
 CODE_VERSION, DATA_VERSION = CODE_VERSION_TAG, DATA_VERSION_TAG
-"""Tags of an event with the code version and the data version; an event has no fields for them."""
+"""Tags of an event with its code version and its data version. Events have no fields for them."""
 
 NEVER_OBSERVED = DEFAULT_DATA_VERSION.value
-"""The data version that Dagster takes for that of an asset without an event."""
+"""The data version that Dagster assumes for an asset without an event."""
 
 NO_EVENT = NULL_EVENT_POINTER
-"""The id in the place of an event's, of an input without one."""
+"""The event id of an input that has no event."""
 
 CheckedEvent: TypeAlias = AssetCheckEvaluationTargetMaterializationData
-"""The materialization that a check is of; public is only the time that Dagster compares."""
+"""The materialization that a check is about. Only the time that Dagster compares is public."""
 
 
 def data_version_tags(version: str) -> dict[str, str]:
-    """Returns the tags of an event with a data version that Dagster doesn't make itself."""
+    """Returns the tags of an event whose data version doesn't come from Dagster."""
     return {DATA_VERSION: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
 
 
 def input_tags(asset: dg.AssetKey, version: str, event: str) -> dict[str, str]:
-    """Returns the tags of an event that was made of a version of another asset.
+    """Returns the tags of an event that was made from a version of another asset.
 
-    Dagster shows it as stale once that asset has another version. Dagster adds such tags only to
-    events that it makes itself.
+    Dagster shows the event's partition as stale once the other asset has another version.
+    Dagster adds such tags only to events that it makes itself.
+
+    Args:
+        asset: the other asset.
+        version: its data version.
+        event: the id of its event.
     """
     return {get_input_data_version_tag(asset): version, get_input_event_pointer_tag(asset): event}
 
 
 def events_logged() -> dg.MaterializeResult[None]:
-    """Returns the result of a step that has logged its events itself: Dagster adds none.
+    """Returns the result of a step that has logged its events itself, so that Dagster adds none.
 
-    It is marked as Dagster marks the steps of observable sources. Nothing public stops Dagster
-    from adding an event.
+    It has the mark that Dagster gives to the steps of observable sources. No public name
+    stops Dagster from adding an event.
     """
     return dg.MaterializeResult(metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
 
@@ -78,16 +84,16 @@ def events_logged() -> dg.MaterializeResult[None]:
 def range_tags(keys: dg.PartitionKeyRange) -> dict[str, str]:
     """Returns the tags that make one run cover a range of partitions.
 
-    A `RunRequest` has one partition at most.
+    A `RunRequest` itself can have only one partition.
     """
     return {ASSET_PARTITION_RANGE_START_TAG: keys.start, ASSET_PARTITION_RANGE_END_TAG: keys.end}
 
 
 class JobOfPipeline(UnresolvedAssetJobDefinition):
-    """A job that knows only what its assets require, not the whole code location.
+    """A job that knows only the assets that it needs, not the whole code location.
 
-    Dagster would store all resources of the location with each job, and look through all assets
-    for each: of 200 pipelines that is a snapshot of 334 MB.
+    Otherwise Dagster stores all resources of the location with each job, and searches all
+    assets for each job. With 200 pipelines that is a snapshot of 334 MB.
     """
 
     def resolve(
@@ -96,7 +102,7 @@ class JobOfPipeline(UnresolvedAssetJobDefinition):
         default_executor_def: dg.ExecutorDefinition | None = None,
         resource_defs: Mapping[str, dg.ResourceDefinition] | None = None,
     ) -> dg.JobDefinition:
-        """Makes the job. Dagster has given each asset the resources that it requires."""
+        """Makes the job. Dagster has already given each asset the resources that it requires."""
         del resource_defs
         keys = set[dg.AssetKey | dg.AssetCheckKey]()
         for node in map(asset_graph.get, self.selection.resolve(asset_graph)):
@@ -108,14 +114,14 @@ class JobOfPipeline(UnresolvedAssetJobDefinition):
 # ------------------------------------------------------------------------------------ errors
 
 ErrorInfo: TypeAlias = SerializableErrorInfo
-"""An error as Dagster shows it: a text, a stack, the name of a class, and a cause."""
+"""An error as Dagster shows it: a text, a stack, a class name and a cause."""
 
 
 class ShownAloneError(DagsterUserCodeProcessError):
-    """Dagster shows only what `show_alone` got.
+    """An error that Dagster shows without its own stack: it shows only what `show_alone` sets.
 
-    It takes the error for one that another process of the user's code reported. Nothing public
-    leaves out the stack of Dagster's own executor.
+    Dagster treats it as an error that another process of the user's code reported. No
+    public name leaves out the stack of Dagster's own executor.
     """
 
     def __init__(self, text: str | None = None) -> None:
@@ -129,10 +135,13 @@ class ShownAloneError(DagsterUserCodeProcessError):
 # ------------------------------------------------------------------------------ texts, sizes
 
 LONGEST_TEXT = 999
-"""The most characters of Markdown that Dagster's pages show where they stand."""
+"""The maximum length of a Markdown text that Dagster's pages show, in characters.
+
+Instead of a longer text they show a link.
+"""
 
 SCAFFOLDER_WARNING = "Class `SparkDeclarativePipelineScaffolder`"
-"""The begin of a warning of each `dg` command.
+"""The beginning of a warning that each `dg` command prints.
 
-It is about a class of dagster-spark, which comes with dagster-pyspark.
+It is about a class of dagster-spark, which dagster-pyspark installs.
 """

@@ -1,7 +1,7 @@
-"""The asset of a table's dead letters: what was refused of each window, downstream of the table.
+"""The asset of a table's dead letters, downstream of the table.
 
-Nobody makes it on its own: a window's dead letters are committed with its rows, so the run that
-shows a window shows them, too. A dead-letter replay shows what it has left of them.
+It has no run of its own. A window's dead letters are committed with its rows, so the run
+that reports a window reports them too. A dead-letter replay reports those that are left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.ingest.sinks.kit.commit.dead_letter_table import COLUMNS
 def dead_letters_asset(
     spec: PipelineSpec, partitions: dg.PartitionsDefinition | None
 ) -> dg.AssetSpec:
-    """Makes the asset. `partitions`: the table's."""
+    """Makes the asset, with the partitions of the table."""
     location = spec.sink.dead_place(spec.folder)
     return dg.AssetSpec(
         dead_letters_key(spec),
@@ -47,7 +47,14 @@ def dead_letters_asset(
 def dead_letters_event(
     spec: PipelineSpec, receipt: Receipt, key: str, version: Mapping[str, str]
 ) -> dg.AssetMaterialization:
-    """The event of a window's dead letters; `version`: the tags of the table's data version."""
+    """Returns the event of a window's dead letters.
+
+    Args:
+        spec: the pipeline.
+        receipt: the window's receipt.
+        key: the window's partition key.
+        version: the tags of the table's data version.
+    """
     dead, read = receipt.counts.dead, receipt.counts.read
     metadata: dict[str, Value] = {
         "dead_letters": dead,

@@ -1,4 +1,4 @@
-"""The code location: every pipeline under `assets/defs/`."""
+"""The code location of the demo: every pipeline in `assets/defs/`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import dagster as dg
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All pipelines.
+    """Returns the definitions of all pipelines.
 
-    Steps run in the run's own process: Spark takes seconds to start, and each process
-    would start its own.
+    Steps run in the process of the run. Spark takes seconds to start, and each process of a
+    step would start its own.
     """
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),

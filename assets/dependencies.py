@@ -1,8 +1,8 @@
-"""Assembles a pipeline on the Dagster resources under its keys, and on nothing else.
+"""Assembles a pipeline from the Dagster resources under its keys, and from nothing else.
 
-Pipelines that name a cluster and have no other connection settings share its resource.
-A replacement under a key changes runs, checks, sensors and observations alike; it needs
-the methods that are called here.
+Pipelines that name a cluster and have no other connection settings share the cluster's
+resource. If a resource is replaced, runs, checks, sensors and observations all use the new
+one. It needs the methods that are called here.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ SYSTEM = Clock()
 
 
 def keys_of(spec: PipelineSpec) -> set[str]:
-    """The keys of the resources that a pipeline's definitions require."""
+    """Returns the keys of the resources that a pipeline's definitions require."""
     return {kafka_key(spec), ledger_key(spec), sink_key(spec), spark_key(spec)}
 
 
 def source_of(spec: PipelineSpec, resources: Any) -> KafkaSource:
-    """The pipeline's source.
+    """Returns the pipeline's source.
 
     Raises:
-        SpecError: the resource under the source's key is none.
+        SpecError: the resource under the source's key can't be used as a source.
     """
     return cast("KafkaSource", _under(kafka_key(spec), resources, "reading").reading(spec))
 
 
 def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
-    """The pipeline's ledger.
+    """Returns the pipeline's ledger.
 
     Raises:
-        SpecError: the resource under the ledger's key is none.
-        UnreachableError: its database doesn't answer.
+        SpecError: the resource under the ledger's key can't be used as a ledger.
+        UnreachableError: the ledger's database doesn't answer.
     """
     return cast("Ledger", _under(ledger_key(spec), resources, "ledger").ledger())
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
-    """Assembles the pipeline on the resources of a Dagster context; opens only the ledger.
+    """Assembles the pipeline from the resources of a Dagster context. Only the ledger is opened.
 
     Raises:
         SpecError: the schema can't be loaded, or a resource can't be used.
@@ -85,7 +85,10 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
 
 
 def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
-    """The topic for dead letters; one of the source's cluster comes from its resource."""
+    """Returns the topic for dead letters.
+
+    If it is in the source's cluster, the cluster's resource makes it.
+    """
     dead = spec.dead_letters
     if dead is None:
         return None
@@ -96,7 +99,7 @@ def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
 
 
 def _under(key: str, resources: Any, method: str) -> Any:
-    """The resource under a key; refuses one that lacks a method."""
+    """Returns the resource under a key; refuses a resource that lacks a method."""
     resource = getattr(resources, key)
     if not callable(getattr(resource, method, None)):
         raise SpecError(

@@ -1,6 +1,6 @@
 """A table's definition in Dagster: its description, and its metadata before any run.
 
-Dagster shows descriptions as Markdown: names from a spec are put in code spans, so that
+Dagster shows descriptions as Markdown. Names from a spec are put in code spans, so that
 their `*` and `_` aren't lost.
 """
 
@@ -21,21 +21,24 @@ from windrow.ingest.schema.user_code import ModelReference, load_model
 
 
 def code(text: str) -> str:
-    """A Markdown code span, whose fence is longer than any run of backticks in the text."""
+    """Returns a Markdown code span. Its fence is longer than any run of backticks in the text."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
 def describe_selection(selection: Selection) -> str:
-    """The topics that are read."""
+    """Returns the topics that are read, as Markdown."""
     if isinstance(selection, Pattern):
         return f"topics matching {code(selection.expression)}"
     return ", ".join(map(code, selection_text(selection).split(", ")))
 
 
 def table_description(spec: PipelineSpec) -> str:
-    """The model's docstring, the topics and the grid, and where its events are explained.
+    """Returns the description of a table.
+
+    It has the model's docstring, the topics, the grid, and the help command that explains
+    events.
 
     Raises:
         SpecError: the model can't be loaded.
@@ -55,10 +58,14 @@ def table_description(spec: PipelineSpec) -> str:
 
 
 def code_version(spec: PipelineSpec, columns: Columns) -> str:
-    """A digest of what decides a message's rows: how it is decoded, its columns, transforms.
+    """Returns a digest of everything that decides a message's rows.
 
-    Where it is read from, how fast, limits, and what only names assets have no part in it.
-    `columns`: those of the pipeline's schema.
+    That is how it is decoded, its columns and its transforms. The source, tuning, limits
+    and names of assets aren't part of it.
+
+    Args:
+        spec: the pipeline.
+        columns: the columns of its schema.
     """
     column_facts = [(c.name, c.nullable, c.constraints) for c in columns.columns]
     parts = spec.model_dump_json(
@@ -69,7 +76,7 @@ def code_version(spec: PipelineSpec, columns: Columns) -> str:
 
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Any]:
-    """The metadata of a table's definition: its place, files and columns."""
+    """Returns the metadata of a table's definition: its path, files and columns."""
     files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [
         dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
         for path in (spec.spec_file, spec.schema_file())

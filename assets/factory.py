@@ -42,12 +42,12 @@ from windrow.resources.spark import Spark
 from windrow.resources.table import LedgerState, Table
 
 SPARK = Spark()
-"""One for all pipelines of a code location: Spark belongs to a process."""
+"""The Spark of all pipelines of a code location, because a process has only one Spark."""
 
 _NONE: Mapping[str, Any] = {}
 
 AssetSpecs: TypeAlias = Callable[[dg.AssetSpec], dg.AssetSpec]
-"""Changes what Dagster knows of an asset."""
+"""A function that changes an asset's spec."""
 
 
 def kafka_table(
@@ -60,19 +60,18 @@ def kafka_table(
 
     Args:
         spec: the pipeline.
-        resources: replacements for the spec's own resources, by the keys of
-            `assets.names`.
+        resources: replacements for the spec's own resources, by the keys of `assets.names`.
         clock: the clock of runs and checks; tests set it.
-        get_asset_spec: changes the specs of the table's asset and of its dead letters'.
+        get_asset_spec: changes the asset specs of the table and of its dead letters.
 
     Raises:
-        SpecError: `spec` is none; the schema can't be loaded, or has a type that the table
-            hasn't; a resource has an unknown key; or `get_asset_spec` changed a key or
-            partitions.
+        SpecError: `spec` isn't a PipelineSpec; the schema can't be loaded, or has a type
+            that the table doesn't have; a resource has an unknown key; or `get_asset_spec`
+            changed a key or partitions.
     """
     refuse_no_spec(spec)
     with warnings.catch_warnings():
-        # dagster is pinned, and its user can do nothing about them
+        # dagster is pinned, and the user can do nothing about its warnings
         warnings.simplefilter("ignore", dg.BetaWarning)
         definitions = _definitions(spec, clock, get_asset_spec)
     return standing_on(definitions, resources)
@@ -93,8 +92,8 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
         dg.AssetSelection.assets(*upstream_keys(spec)),
         description=f"Observes what {spec.id} reads",
     )
-    # a job of its own: Dagster gives a job's config to runs of one partition only, not of a
-    # range, so the run goes by the job's name
+    # The job's name tells a run that it replays dead letters. A config of the job doesn't do
+    # that, because Dagster gives it only to runs of one partition, not of a range.
     dead_replay = JobOfPipeline(
         dead_replay_job_name(spec), rows, description=f"Replays dead letters of {spec.id}"
     )
@@ -115,7 +114,7 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
 
 
 def _check_same_asset(changed: dg.AssetSpec, original: dg.AssetSpec) -> dg.AssetSpec:
-    """Refuses a spec of another asset: windrow's runs know theirs by key and partitions."""
+    """Refuses a spec of another asset, because windrow's runs use the key and the partitions."""
     if not isinstance(changed, dg.AssetSpec) or (
         (changed.key, changed.partitions_def) != (original.key, original.partitions_def)
     ):
@@ -132,10 +131,10 @@ def _check_same_asset(changed: dg.AssetSpec, original: dg.AssetSpec) -> dg.Asset
 def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
     """Replaces resources of definitions.
 
-    For instance, to run all pipelines of a code location on a staging cluster.
+    This can run all pipelines of a code location on a staging cluster.
 
     Raises:
-        SpecError: the definitions have no such key.
+        SpecError: the definitions have no resource with such a key.
     """
     required = definitions.resources or {}
     unknown = sorted(resources.keys() - required.keys())
@@ -160,7 +159,7 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
 
 
 def _resources(spec: PipelineSpec) -> dict[str, Any]:
-    """The resources of a spec, by their keys."""
+    """Returns the resources of a spec, by their keys."""
     return {
         spark_key(spec): _spark(spec.dagster.spark),
         kafka_key(spec): _resource_of_cluster(spec.cluster.model_dump_json()),
@@ -170,10 +169,10 @@ def _resources(spec: PipelineSpec) -> dict[str, Any]:
 
 
 def _spark(spark: SparkSpec) -> Any:
-    """The Spark of a spec.
+    """Returns the Spark resource of a spec.
 
     Raises:
-        SpecError: there can be no server at its address.
+        SpecError: the address of the Spark Connect server is invalid.
     """
     if spark == SparkSpec():
         return SPARK
@@ -185,7 +184,7 @@ def _spark(spark: SparkSpec) -> Any:
 
 @cache
 def _resource_of_cluster(cluster: str) -> Any:
-    """One resource object for all pipelines of a cluster.
+    """Returns the resource of a cluster, the same object for all its pipelines.
 
     Dagster merges definitions only if they have the same object under a key.
     """
@@ -193,11 +192,11 @@ def _resource_of_cluster(cluster: str) -> Any:
 
 
 def _hide(resource: Any) -> Any:
-    """Hides the configuration of windrow's resources if it may have a password.
+    """Hides the configuration of windrow's own resources if it may contain a password.
 
-    The UI shows it otherwise.
+    Dagster's UI would show the configuration.
     """
-    is_kafka_source = type(resource) is KafkaSource  # fields of a user's own class may be secrets
+    is_kafka_source = type(resource) is KafkaSource  # a user's subclass may have secret fields
     is_windrows_own = isinstance(resource, KafkaSource | LedgerState | Table) or (
         isinstance(resource, Spark) and bool(resource.spark_config)
     )

@@ -1,11 +1,11 @@
-"""Failures of runs: windrow's errors as Dagster's, without a stack; and which are retried.
+"""Converts windrow's errors to failures and retries of Dagster.
 
 An error is one sentence, with its parts as metadata.
 
 Dagster shows the stack of an exception from its own executor on: a dozen frames that say
-nothing of the data. It doesn't for one that another process of the user's code reported
-(`ShownAloneError`); the exceptions here are of that class. Only a bug has a stack, from
-windrow's own frame on.
+nothing about the data. It shows no such stack for an error that another process of the
+user's code reported (`ShownAloneError`), so the exceptions here have that class. Only a bug
+has a stack, which begins at windrow's own frame.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from windrow.ingest.errors import (
 
 
 class WindowFailedError(dg.Failure, ShownAloneError):
-    """The step has failed, without a retry."""
+    """The step has failed, and isn't retried."""
 
 
 def failure_of(subject: str, error: BaseException) -> WindowFailedError:
-    """Makes a failure of an error.
+    """Makes a failure from an error.
 
     Args:
         subject: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
-        error: one of windrow's errors, or any other, which is a bug.
+        error: one of windrow's errors; any other error counts as a bug.
     """
     error = as_windrow_error(error)
     error_info = error_info_of(subject, error)
@@ -61,12 +61,12 @@ def raise_as_failure(subject: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
-    except foreign_exceptions() as error:  # raised again, unknown ones as a bug
+    except foreign_exceptions() as error:  # raised again; an unknown error counts as a bug
         raise failure_of(subject, error) from None
 
 
 def error_info_of(subject: str, error: WindrowError) -> ErrorInfo:
-    """The sentence; a bug has its stack, with the worker's, as the cause."""
+    """Returns the error's sentence. A bug has its stack, with the worker's, as the cause."""
     stack = (
         ErrorInfo.from_traceback(TracebackException.from_exception(error))
         if isinstance(error, BugError)
@@ -76,7 +76,7 @@ def error_info_of(subject: str, error: WindrowError) -> ErrorInfo:
 
 
 def sentence_of(subject: str, error: WindrowError) -> str:
-    """The sentence of an error behind what failed; a window has the name that Dagster gives it."""
+    """Returns what failed and the error's text. A window has the name that Dagster shows for it."""
     text = str(error)
     if subject.startswith("Window ") and text.startswith("Window "):
         return re.sub(r"^Window \S+?(?=:?\s)", lambda _: subject, text)
@@ -84,7 +84,7 @@ def sentence_of(subject: str, error: WindrowError) -> str:
 
 
 def as_windrow_error(error: BaseException) -> WindrowError:
-    """Words an error that is none of windrow's: of a file or folder, or else a bug."""
+    """Converts any error to one of windrow's: about a file or folder, or else a bug."""
     if isinstance(error, WindrowError):
         return error
     if (place_error := path_error_of(error, "materialize it again")) is not None:
@@ -101,22 +101,23 @@ def as_windrow_error(error: BaseException) -> WindrowError:
 
 
 class WindowRetryError(dg.RetryRequested, ShownAloneError):
-    """The step has failed, and is retried."""
+    """The step has failed, and Dagster retries it."""
 
 
 def retry_or_failure(
     subject: str, error: Exception, tries: int, dagster: DagsterSpec
 ) -> WindowRetryError | WindowFailedError:
-    """Makes a retry of an error if something was unreachable, else a failure.
+    """Makes a retry if something was unreachable, else a failure.
 
-    After the last retry it is a failure, too. The assets have no policy of Dagster's: it would
-    apply that to a cancelled run, too, whose interrupted step would begin again and commit.
+    After the last retry it makes a failure, too. The assets don't use Dagster's retry
+    policy, which also applies to cancelled runs: an interrupted step would begin again and
+    commit.
 
     Args:
-        subject: as of `failure_of`.
-        error: as of `failure_of`.
+        subject: what failed, as for `failure_of`.
+        error: the error, as for `failure_of`.
         tries: the number of retries until now.
-        dagster: the spec's section `dagster`, which says how many there are.
+        dagster: the spec's section `dagster`, which limits the number of retries.
     """
     if not isinstance(error, UnreachableError) or tries >= dagster.retries:
         return failure_of(subject, error)

@@ -1,12 +1,13 @@
 """The metadata of a window's event: its receipt, lag and completeness.
 
-`ENTRIES` has them in the order of the UI: the summary, what everybody looks for, problems,
-the rest. Counts are there if they are zero, too: Dagster plots them, and a missing one is a
-hole. What only another kind of pipeline can have isn't there.
+`ENTRIES` has them in the order of the UI: the summary, the figures that most people look
+for, problems, the rest. Counts are there even if they are zero, because Dagster plots them
+and a missing count is a gap in the plot. Entries that only another kind of pipeline can
+have are left out.
 
-Dagster keeps an event for ever, in one row of its database, and its UI loads it whole.
-So lists are bounded to the `SHOWN` topic-partitions that matter most, and a long receipt
-is replaced by the command that prints it.
+Dagster keeps an event for ever, in one row of its database, and its UI loads the whole row.
+So lists have at most `SHOWN` topic-partitions, the most important ones. A long receipt is
+replaced by the command that prints it.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from windrow.ingest.source.enumerator.completeness import WindowState
 Value: TypeAlias = (
     dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 )
-"""A value of Dagster's metadata; plain numbers are plotted over time."""
+"""A value of Dagster's metadata. Plain numbers are plotted over time."""
 
 T = TypeVar("T")
 
 SHOWN = 64
-"""Most topic-partitions in a list."""
+"""The maximum number of topic-partitions in a list."""
 
 _LINES = 20
-"""Most warnings in a list."""
+"""The maximum number of warnings in a list."""
 
 _LONG = 16 * 1024
-"""Most bytes of a receipt that is copied."""
+"""The maximum size of a receipt that is copied, in bytes."""
 
 
 ENTRIES = (
@@ -95,7 +96,7 @@ ENTRIES = (
     "receipt",
     "receipt_command",
 )
-"""The entries in the order of the UI; `docs/dagster.md` says what each means."""
+"""The entries in the order of the UI; `docs/dagster.md` explains them."""
 
 
 def window_metadata(
@@ -105,14 +106,13 @@ def window_metadata(
     lag: Lag | None = None,
     state: WindowState | None = None,
 ) -> dict[str, Value]:
-    """The metadata of one window's event.
+    """Returns the metadata of one window's event.
 
     Args:
         spec: the pipeline.
         columns: the columns of its schema.
         result: the result of the window's run.
-        lag: the unread messages behind the window; None for an older window, or if
-            unknown.
+        lag: the unread messages after the window; None for an older window, or if unknown.
         state: the window's completeness; None for micro-batches, or if unknown.
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
@@ -153,14 +153,14 @@ def window_metadata(
 
 
 def span_text(window: Window) -> str:
-    """A window's hours, as `START/END`; the name of a micro-batch."""
+    """Returns a window's hours as `START/END`; for a micro-batch its name."""
     return window.key if window.span is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
-    """The receipt, or the command that prints it.
+    """Returns the receipt, or the command that prints it.
 
-    If lists are cut, also the number of topic-partitions.
+    If lists are cut, the number of topic-partitions is returned too.
     """
     text, topic_partitions = (
         to_json(receipt),
@@ -179,20 +179,20 @@ def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value
 
 
 def _choose_lines(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T]:
-    """The `SHOWN` lines that matter most, in their order."""
+    """Returns the `SHOWN` most important lines, in their original order."""
     ranked = sorted(range(len(lines)), key=lambda index: matters(lines[index]), reverse=True)
     return [lines[index] for index in sorted(ranked[:SHOWN])]
 
 
 def _entries_of_kind(receipt: Receipt) -> dict[str, Value]:
-    """The entries of windows in time alone, or of micro-batches alone."""
+    """Returns the entries that only windows in time or only micro-batches have."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
     return {"late": receipt.counts.late, "early": receipt.counts.early}
 
 
 def _entries_of_merge(receipt: Receipt) -> dict[str, Value]:
-    """The entries of a table with a primary key."""
+    """Returns the entries of a table with a primary key."""
     merged = receipt.merged
     if merged is None:
         return {}
@@ -204,7 +204,7 @@ def _entries_of_merge(receipt: Receipt) -> dict[str, Value]:
 
 
 def _optional(result: Result) -> dict[str, Value]:
-    """The entries that only some windows have."""
+    """Returns the entries that only some windows have."""
     receipt, version, group_offsets = (
         result.committed.receipt,
         result.committed.version,
@@ -251,7 +251,7 @@ def _optional(result: Result) -> dict[str, Value]:
 
 
 def state_metadata(state: WindowState) -> dict[str, Value]:
-    """The entries of a window's completeness."""
+    """Returns the entries of a window's completeness."""
     entries: dict[str, Value] = {"completeness": state.state}
     return (
         entries
@@ -261,14 +261,14 @@ def state_metadata(state: WindowState) -> dict[str, Value]:
 
 
 def lag_metadata(lag: Lag) -> dict[str, Value]:
-    """The entries of the lag behind a window's stop, in offsets and in time."""
+    """Returns the entries of the lag after a window's stop, in offsets and in time."""
     return {"lag_records": lag.records, "lag_seconds": round(lag.seconds, 1), "lag": lag_table(lag)}
 
 
 def lag_table(lag: Lag) -> dg.TableMetadataValue:
-    """One line per topic-partition.
+    """Returns one line per topic-partition.
 
-    Of many, those with losses are shown, then the furthest behind.
+    If there are too many, those with losses are shown, then those with the largest lag.
     """
     partitions = _choose_lines(lag.partitions, lambda p: (p.lost_offsets, p.records))
     return dg.MetadataValue.table(
@@ -287,9 +287,9 @@ _LAG = dg.TableSchema(
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
-    """One line per topic-partition.
+    """Returns one line per topic-partition.
 
-    Of many, those with losses and dead letters are shown, then the longest.
+    If there are too many, those with losses and dead letters are shown, then the longest.
     """
     counts_by_partition: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
@@ -311,7 +311,7 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
 
 
 def _sort_key(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
-    """Orders topic-partitions: by messages lost or refused, then by offsets."""
+    """Returns the sort key of a topic-partition: messages lost or refused, then offsets."""
     return sum(c.skipped + c.dead for c in counts), stop.offset - start.offset
 
 
@@ -340,7 +340,7 @@ _OFFSETS = [
 
 
 def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dict[str, str | int]:
-    """A line of the table; `resolved` has no space, so that the UI doesn't wrap it."""
+    """Returns a line of the table. `resolved` has no space, so that the UI doesn't wrap it."""
     parts = list(counts)
     return {
         "topic": stop.topic,

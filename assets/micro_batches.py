@@ -1,8 +1,8 @@
-"""Micro-batches in Dagster: a run without a partition commits all that is waiting.
+"""Micro-batches in Dagster: a run without a partition commits all waiting messages.
 
-Each batch becomes a partition of the table once it is committed, as nobody knows beforehand
-which ones there will be. A run of partitions reports or replays these batches, as it does
-windows in time (`assets.window_asset`).
+Each micro-batch becomes a partition of the table when it is committed, because it isn't
+known earlier which ones there will be. A run of partitions reports or replays these
+micro-batches, as it does with windows in time (`assets.window_asset`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from windrow.ingest.runner.micro_batches import is_done, number_cut, run_batches
 from windrow.ingest.runner.run_windows import refused_last, run_windows
 
 PARTITIONS = 5_000
-"""Most micro-batches that are partitions: the newest ones. The command runs older ones."""
+"""The maximum number of micro-batches that are partitions. Older ones can be run by the command."""
 
 _EVENTS = 1_000
-"""Most events that are searched for those of the newest batches."""
+"""The maximum number of events that are searched for events of the newest micro-batches."""
 
 
 def drain(
@@ -49,10 +49,15 @@ def drain(
     *,
     fresh_lookups: bool,
 ) -> bool:
-    """Commits all waiting messages, batch by batch; returns whether it has shown any batch.
+    """Commits all waiting messages, batch by batch; returns whether it has reported any batch.
 
-    Shows committed batches before, of which Dagster has no event. `code_version` and
-    `fresh_lookups`: as of `show` and of `Request`.
+    Before that, it reports committed batches that Dagster has no event of.
+
+    Args:
+        context: the run's context.
+        pipeline: the pipeline.
+        code_version: the code version of the asset, as for `show`.
+        fresh_lookups: as for `Request`.
     """
     spec, has_shown, topics = pipeline.spec, False, last_observations_of(context, pipeline.spec)
     request = Request(request_id(context), fresh_lookups=fresh_lookups)
@@ -90,7 +95,13 @@ def drain(
 
 
 def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, batch_count: int) -> None:
-    """Makes the newest of so many micro-batches Dagster's partitions, and no older ones."""
+    """Makes the newest micro-batches Dagster's partitions, and removes older ones.
+
+    Args:
+        instance: Dagster's instance.
+        spec: the pipeline.
+        batch_count: the number of micro-batches that were cut so far.
+    """
     name, oldest = batches_name(spec), max(0, batch_count - PARTITIONS)
     existing_keys = set(instance.get_dynamic_partitions(name))
     missing_keys = [
@@ -99,7 +110,7 @@ def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, batch_count: i
     if missing_keys:
         try:
             instance.add_dynamic_partitions(name, missing_keys)
-        except IntegrityError:  # another run has added one meanwhile: Dagster looks again
+        except IntegrityError:  # another run has added one meanwhile; Dagster checks again
             instance.add_dynamic_partitions(name, missing_keys)
     for key in existing_keys:
         if key < label_text(oldest):
@@ -109,9 +120,10 @@ def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, batch_count: i
 def _not_shown(
     context: dg.AssetExecutionContext, pipeline: Pipeline, batch_count: int, request: Request
 ) -> Iterator[Result]:
-    """Reports those of the newest batches that are committed, and of which Dagster has no event.
+    """Reports the newest micro-batches that are committed and that Dagster has no event of.
 
-    Their run died before it logged one, or they were committed by the command.
+    The run of such a batch died before it logged the event, or the command committed the
+    batch.
     """
     batches = [
         batch_at(pipeline.spec.id, n) for n in range(max(0, batch_count - NEWEST), batch_count)

@@ -12,30 +12,30 @@ from windrow.ingest.config.pipeline import PipelineSpec
 
 
 def identifier(text: str) -> str:
-    """A name for ops, jobs and resources: letters, digits and underscores."""
+    """Converts a text to a name for ops, jobs and resources: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
 def table_key(spec: PipelineSpec) -> dg.AssetKey:
-    """The table's asset key: the pipeline's id, or another one of the spec."""
+    """Returns the table's asset key: `dagster.key` of the spec, or else the pipeline's id."""
     return dg.AssetKey.from_user_string(spec.dagster.key or spec.id)
 
 
 def dead_letters_key(spec: PipelineSpec) -> dg.AssetKey:
-    """The asset key of the table's dead letters."""
+    """Returns the asset key of the table's dead letters."""
     return dg.AssetKey.from_user_string(f"{table_key(spec).to_user_string()}_dead")
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """A named topic's asset key."""
+    """Returns the asset key of a topic."""
     return dg.AssetKey(["kafka", topic])
 
 
 def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
-    """The asset keys of the topics that a pipeline reads: one per name, or one pattern's.
+    """Returns the asset keys of the topics that a pipeline reads: one per name, or one per pattern.
 
-    The UI shows only the last part of a key on a node, so the last part of a pattern's
-    key must not be the table's.
+    The UI shows only the last part of a key on a node. So the last part of a pattern's key
+    must differ from the table's key.
     """
     named = spec.source.topic_names()
     return (
@@ -46,41 +46,41 @@ def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
 
 
 def job_name(spec: PipelineSpec) -> str:
-    """The name of the job that the schedule starts."""
+    """Returns the name of the job that the schedule starts."""
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
 def batches_name(spec: PipelineSpec) -> str:
-    """The name of the partitions of a pipeline of micro-batches."""
+    """Returns the name of the dynamic partitions of a pipeline of micro-batches."""
     return f"{spec.id}/batches"
 
 
 def dead_replay_job_name(spec: PipelineSpec) -> str:
-    """The name of the job that replays dead letters."""
+    """Returns the name of the job that replays dead letters."""
     return f"{identifier(spec.id)}_replay_dead_letters"
 
 
 def topics_name(spec: PipelineSpec) -> str:
-    """The name of the job that observes what the pipeline reads, and of its schedule."""
+    """Returns the name of the job that observes the pipeline's topics, and of its schedule."""
     return f"{identifier(spec.id)}_topics"
 
 
 SPARK_KEY = "spark"
-"""The key of the Spark that all pipelines share which have none of their own."""
+"""The key of the Spark that all pipelines without their own Spark settings share."""
 
 
 def spark_key(spec: PipelineSpec) -> str:
-    """The key of the pipeline's Spark."""
+    """Returns the key of the pipeline's Spark."""
     has_own_spark = spec.dagster.spark != SparkSpec()
     return f"{identifier(spec.id)}_spark" if has_own_spark else SPARK_KEY
 
 
 def kafka_key(spec: PipelineSpec) -> str:
-    """The key of the pipeline's KafkaSource.
+    """Returns the key of the pipeline's KafkaSource.
 
-    It is the cluster's if the spec names a cluster and has no other connection settings,
-    else the pipeline's own. Each kind of resource has an ending of its own, so keys can't
-    collide.
+    It is the cluster's key if the spec names a cluster and has no other connection
+    settings, else a key of the pipeline. Each kind of resource has its own ending, so keys
+    can't collide.
     """
     source = spec.source
     has_own_client = bool(source.client) or source.tuning != TuningSpec()
@@ -92,10 +92,10 @@ def kafka_key(spec: PipelineSpec) -> str:
 
 
 def ledger_key(spec: PipelineSpec) -> str:
-    """The key of the pipeline's LedgerState."""
+    """Returns the key of the pipeline's LedgerState."""
     return f"{identifier(spec.id)}_ledger"
 
 
 def sink_key(spec: PipelineSpec) -> str:
-    """The key of the pipeline's Table."""
+    """Returns the key of the pipeline's Table."""
     return f"{identifier(spec.id)}_sink"

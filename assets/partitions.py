@@ -1,7 +1,7 @@
 """Converts between Dagster's partition keys and windrow's windows, in UTC.
 
-Dagster has the same keys, but isn't asked for them: one call to it costs more than all
-of this module.
+The keys are the same as Dagster's. Dagster isn't asked for them, because one such call
+takes longer than all functions of this module.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from windrow.ingest.model.grid import (
 from windrow.ingest.model.plan import Window
 
 OFTEN = "*/5 * * * *"
-"""The schedule's cron expression if none describes the windows' ends + delay."""
+"""The cron expression of the schedule if none describes the windows' ends + delay."""
 
 MOST_PARTITIONS = 100_000
-"""The most partitions of an asset that Dagster recommends."""
+"""The maximum number of partitions of an asset that Dagster recommends."""
 
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _SHOWN = "%Y-%m-%d %H:%M UTC"
@@ -40,10 +40,10 @@ _MINUTES = 24 * 60
 
 
 def partitions_of(spec: PipelineSpec) -> dg.PartitionsDefinition[str]:
-    """The windows of a pipeline as Dagster's partitions.
+    """Returns the windows of a pipeline as Dagster's partitions.
 
-    A key is the start of a window in time, or the name of a micro-batch, which runs add when
-    they have cut it (`assets.micro_batches.keep_newest`).
+    A key is the start of a window in time, or the name of a micro-batch. A run adds the key
+    of a micro-batch when it has cut it (`assets.micro_batches.keep_newest`).
     """
     return (
         dg.DynamicPartitionsDefinition(name=batches_name(spec))
@@ -53,9 +53,10 @@ def partitions_of(spec: PipelineSpec) -> dg.PartitionsDefinition[str]:
 
 
 def grid_warning(window: TimeWindows, now: datetime) -> str:
-    """A sentence about a grid without a partition yet, or with more than Dagster takes; or "".
+    """Returns a warning if the grid has no partition yet, or more than Dagster recommends; else "".
 
-    The number is worked out from the usual length of a window: to list the labels takes seconds.
+    The number is estimated from the usual length of a window, because it takes seconds to
+    list the labels.
     """
     if window.start > now:
         return (
@@ -76,7 +77,7 @@ def grid_warning(window: TimeWindows, now: datetime) -> str:
 
 
 def partitions_in_time(window: TimeWindows) -> dg.TimeWindowPartitionsDefinition:
-    """Windows in time as Dagster's partitions."""
+    """Returns windows in time as Dagster's partitions."""
     if window.grid == "hourly":
         return dg.HourlyPartitionsDefinition(start_date=window.start, timezone="UTC")
     if window.grid == "daily":
@@ -87,10 +88,10 @@ def partitions_in_time(window: TimeWindows) -> dg.TimeWindowPartitionsDefinition
 
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
-    """The windows of partition keys, in the order of time.
+    """Returns the windows of partition keys, in the order of time.
 
     Raises:
-        SpecError: a key that somebody has added is no micro-batch's.
+        SpecError: a key was added by hand and is no micro-batch's.
     """
     if spec.window.is_batch:
         return sorted((key, _batch_of(spec, key)) for key in keys)
@@ -112,12 +113,12 @@ def _batch_of(spec: PipelineSpec, key: str) -> Window:
 
 
 def partition_key(spec: PipelineSpec, window: Window) -> str:
-    """The partition key of a window."""
+    """Returns the partition key of a window."""
     return window.key if window.span is None else key_of(in_time(spec.window), window.span[0])
 
 
 def key_of(window: TimeWindows, start: datetime) -> str:
-    """The partition key of the window that starts at an instant of the grid."""
+    """Returns the partition key of the window that starts at an instant of the grid."""
     return start.strftime(_format(window))
 
 
@@ -126,16 +127,16 @@ def _start_of(window: TimeWindows, key: str) -> datetime:
 
 
 def _format(window: TimeWindows) -> str:
-    """Dagster's formats of daily and hourly keys; a cron grid has the hourly one."""
+    """Returns the format of Dagster's daily or hourly keys; a cron grid has the hourly format."""
     return "%Y-%m-%d" if window.grid == "daily" else _TO_THE_MINUTE
 
 
 def crons_of(window: TimeWindows) -> list[str]:
-    """Cron expressions of the windows' ends + delay, rounded up to minutes.
+    """Returns cron expressions of the windows' ends + delay, rounded up to minutes.
 
-    The grid's ticks of a day, moved by the delay, make one expression per set of hours.
-    If some move into the next day and the grid isn't on every day, no expression
-    describes them: the result is `OFTEN` then.
+    The grid's ticks of a day, moved by the delay, make one expression per set of hours. If
+    some ticks move into the next day and the grid isn't on every day, no expression
+    describes them, and the result is `OFTEN`.
     """
     minute, hour, *days = cron(window.grid).split(" ")
     delay = -(-window.delay // timedelta(minutes=1))

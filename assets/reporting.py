@@ -1,9 +1,9 @@
 """Reports a run of a table asset to Dagster: one event per window, and its errors.
 
-1. The materialization of a window is logged right after its commit, so that a killed
-   run leaves the windows before it green.
-2. Dagster would log another one for each partition when the step ends: the step's result
-   (`events_logged`) keeps it from that.
+1. The materialization of a window is logged right after its commit. If the run is killed
+   later, the windows until then are green.
+2. When the step ends, Dagster would log another event for each partition. The step's result
+   (`events_logged`) prevents that.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.progress import Progress, lines
 
 NEWEST = 48
-"""Number of the newest windows that are looked at for the state of one, and by checks."""
+"""The number of newest windows that checks read, and that measure a window's completeness."""
 
 CANCELLED = {dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED}
 
 Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
-"""The observed topic assets: their data version, and the event that has it."""
+"""The observed topic assets, each with its data version and the id of the event that has it."""
 
 
 def progress_log(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
-    """Makes a function that logs how far the reading of windows has come."""
+    """Returns a function that logs the progress of reading windows."""
     return lines(lambda line: context.log.info("%s", line))
 
 
@@ -67,15 +67,16 @@ def warn_of_processes(context: dg.AssetExecutionContext) -> None:
 
 
 def request_id(context: dg.AssetExecutionContext) -> str:
-    """The id of a run's request; a retry has the same id, and goes on with the request."""
+    """Returns the id of a run's request. A retry has the same id, and continues the request."""
     return context.run.root_run_id or context.run.run_id
 
 
 def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
-    """Raises what Dagster raises in a run that somebody cancels.
+    """Raises Dagster's exception if the run is being cancelled.
 
-    Dagster raises it by a signal, wherever the run is then. During a callback of Python's garbage
-    collector Python drops it, and the run would go on.
+    Dagster also raises it by a signal, at any place in the code. If that happens in a
+    callback of Python's garbage collector, Python drops the exception, and the run would
+    continue.
 
     Raises:
         DagsterExecutionInterruptedError: the run is being cancelled.
@@ -89,7 +90,7 @@ def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
 
 
 def last_observations_of(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
-    """The newest observations of the pipeline's topics: one query per topic, once a run."""
+    """Returns the newest observations of the pipeline's topics. It takes one query per topic."""
     observed: Observed = {}
     for key in upstream_keys(spec):
         for record in context.instance.fetch_observations(key, limit=1).records:
@@ -109,23 +110,24 @@ def show(
     *,
     last: bool = True,
 ) -> None:
-    """Logs the one event of a window, and the one of its dead letters.
+    """Logs the event of a window, and the event of its dead letters.
 
-    Its data version is the committed attempt, so a window that is only reported again
-    makes nothing downstream stale. A topic that was never observed is observed here:
-    otherwise Dagster would take its first observation for a change, and show all earlier
-    windows as stale.
+    The data version is the committed attempt, so a window that is only reported again makes
+    nothing downstream stale. A topic that was never observed is observed here. Otherwise
+    Dagster would take the first observation for a change, and show all earlier windows as
+    stale.
 
     Args:
         context: the run's context.
         pipeline: the run's pipeline.
         result: the window's result.
-        observed: the result of `last_observations_of`; topics that are observed here are added.
-        code_version: of the asset; a window that is only reported again keeps the one that
-            Dagster knows it with.
+        observed: the result of `last_observations_of`. Topics that are observed here are
+            added.
+        code_version: the code version of the asset. If a window is only reported again, its
+            event keeps the code version that Dagster already shows.
         key: the window's partition.
-        last: True if the run commits no later window, so that all messages behind this
-            one are unread.
+        last: True if the run commits no later window, so that all messages after this
+            window are unread.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
     if result.recovered:
@@ -155,7 +157,7 @@ def show(
 
 
 def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str) -> str | None:
-    """The code version with which Dagster shows the very same commit of a window, if it does."""
+    """Returns the code version with which Dagster shows this very commit of a window; else None."""
     records_filter = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[key])
     for record in context.instance.fetch_materializations(records_filter, limit=1).records:
         event = record.asset_materialization
@@ -167,10 +169,10 @@ def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str
 def _metadata(
     context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool
 ) -> Mapping[str, Value]:
-    """The entries of a window's event: its receipt, lag, completeness, the table's size.
+    """Returns the entries of a window's event: its receipt, lag, completeness, the table's size.
 
-    The window is committed already, so if a broker doesn't answer, some entries are
-    missing and the run goes on.
+    The window is already committed. So if a broker doesn't answer, some entries are missing
+    and the run goes on.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
     unread, state, size = None, None, dict[str, Value]()
@@ -199,7 +201,7 @@ def _metadata(
 
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:
-    """Rows and bytes of the whole table; Dagster shows those of the newest event."""
+    """Returns rows and bytes of the whole table. Dagster shows those of the newest event."""
     table_size = pipeline.sink.size()
     if table_size is None:
         return {}
@@ -215,9 +217,9 @@ def show_refused(
 ) -> None:
     """Logs on a window's page why it is red, and what to do.
 
-    Dagster has nothing of a failed window there; in a run over a range it shows a refused
-    one as missing. One that isn't refused for its data has another entry: the schedule asks
-    for it again.
+    Without it Dagster shows nothing on the page of a failed window; in a run over a range
+    it shows a refused window as missing. If the window isn't refused for its data, the
+    entry is "Failed" instead of "Refused": the schedule requests the window again.
     """
     error.advice = with_spec(error.advice, spec.spec_file)
     context.log.error("%s", sentence_of(f"Window {key}", error))
@@ -242,18 +244,23 @@ def report_errors(
     on_refused: Callable[[RefusedError], None] | None = None,
     on_failed: Callable[[WindrowError], None] | None = None,
 ) -> Iterator[None]:
-    """Raises windrow's errors as Dagster's, and logs what is waited for: Spark's start, a commit.
+    """Raises windrow's errors as Dagster's, and logs long waits, such as Spark's start or a commit.
 
     The step is retried if something was unreachable, else it fails.
 
-    `on_refused`: called if a window is refused for its data, so that the schedule leaves
-    it alone. It isn't called if the window isn't closed yet, or if a wrong ledger, table
-    or schema refuses it: once that is fixed, the schedule requests the window again.
-    `on_failed`: called if the step fails for another reason.
+    Args:
+        context: the run's context.
+        spec: the pipeline.
+        subject: what fails, as the beginning of a sentence.
+        on_refused: called if a window is refused for its data, so that the schedule doesn't
+            request it again. It isn't called if the window isn't closed yet, or if it is
+            refused for a wrong ledger, table or schema: once that is fixed, the schedule
+            requests the window again.
+        on_failed: called if the step fails for another reason.
     """
 
     def forward_to_log(record: logging.LogRecord) -> bool:
-        with suppress(Exception):  # a line that Dagster can't take stops no run
+        with suppress(Exception):  # a line that Dagster can't log must not stop the run
             context.log.info("%s", record.getMessage())
         return True
 
@@ -261,7 +268,7 @@ def report_errors(
     waits.addFilter(forward_to_log)
     try:
         yield
-    except foreign_exceptions() as raised:  # raised again, unknown ones as a bug
+    except foreign_exceptions() as raised:  # raised again; an unknown error counts as a bug
         error = as_windrow_error(raised)
         error.advice = with_spec(error.advice, spec.spec_file)
         failure = retry_or_failure(subject, error, context.retry_number, spec.dagster)

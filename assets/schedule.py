@@ -1,6 +1,7 @@
 """The schedules of windows in time, of micro-batches, and of observing the topics.
 
-When a window closes, its schedule requests it, with all that were missed before.
+When a window closes, its schedule requests it together with all windows that were missed
+before.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ GOING = [
 REFUSED_TAG = "windrow/refused"
 """The tag of a run whose micro-batch was refused, with the batch's partition, if it has one.
 
-A refused batch blocks all later ones, so the schedule starts no more runs until a person has
-run it. A refused window in time is in the ledger (`ingest.runner.due`).
+A refused micro-batch blocks all later ones. So the schedule starts no more runs until a
+person has run it. Refused windows in time are recorded in the ledger instead
+(`ingest.runner.due`).
 """
 
 DONE_TAG = "windrow/done"
-"""The tag of a run behind which nothing is left up to `window.stop`, with a digest of that.
+"""The tag of a run that reached `window.stop`. Its value is a digest of `window.stop`.
 
-The schedule starts no more runs until the spec has another one.
+The schedule starts no more runs until the spec has another `window.stop`.
 """
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The tags of a run with the start and the end of its windows."""
 
 LEFT_TAG = "windrow/left"
-"""The tag of a run with the sentence about older windows (`remaining_words`)."""
+"""The tag of a run with the sentence about older windows that it leaves out (`remaining_words`)."""
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
@@ -68,7 +70,7 @@ STILL_GOING = "The previous run is still going; the next tick requests what it l
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
-    """The pipeline's schedule."""
+    """Returns the pipeline's schedule."""
     if isinstance(spec.window, MicroBatches):
         return _batch_schedule(spec, spec.window, job)
     return _window_schedule(spec, job)
@@ -77,9 +79,10 @@ def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.
 def _window_schedule(
     spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at each window's end + delay.
+    """Returns the schedule that ticks at each window's end + delay.
 
-    Requests a run per range of closed windows that are neither committed nor refused.
+    A tick requests one run per range of closed windows that are neither committed nor
+    refused.
     """
     window = in_time(spec.window)
     crons = crons_of(window)
@@ -125,7 +128,10 @@ def _window_schedule(
 def _batch_schedule(
     spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at `window.every`; if messages are waiting, requests a run, which commits them all."""
+    """Returns the schedule that ticks at `window.every`.
+
+    If messages are waiting, a tick requests a run, which commits them all.
+    """
 
     @dg.schedule(
         name=f"{identifier(spec.id)}_waiting",
@@ -155,7 +161,7 @@ def _batch_schedule(
 def topics_schedule_of(
     spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Observes the topics regularly, so that the UI shows recent offsets."""
+    """Returns the schedule that observes the topics, so that the UI shows recent offsets."""
 
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
     def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -167,9 +173,10 @@ def topics_schedule_of(
 
 
 def paused_words(spec: PipelineSpec, resources: Any) -> str:
-    """A tick's sentence about a pipeline that is paused; empty if it isn't.
+    """Returns a tick's sentence about a paused pipeline; empty if it isn't paused.
 
-    It is empty, too, if the ledger can't be asked: a run asks it again, and is tried again.
+    It is also empty if the ledger can't be read. The run asks the ledger again, and is
+    retried.
     """
     try:
         refuse_paused(ledger_of(spec, resources), spec.id)
@@ -181,10 +188,10 @@ def paused_words(spec: PipelineSpec, resources: Any) -> str:
 
 
 def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bool:
-    """Returns whether a run would commit a micro-batch, or show one; True if that can't be asked.
+    """Returns whether a run would commit or report a micro-batch; True if that can't be found out.
 
-    A run shows those that are committed without an event: its process was killed, or it was none
-    of Dagster's.
+    A run reports micro-batches that are committed without an event. The run of such a batch
+    was killed, or wasn't a run of Dagster.
     """
     try:
         pipeline = pipeline_of(spec, context.resources)
@@ -198,7 +205,7 @@ def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bo
 
 
 def remaining_words(count: int, oldest: str) -> str:
-    """A tick's sentence about the older windows that it leaves; empty if there are none."""
+    """Returns a tick's sentence about the older windows that it doesn't request; empty if none."""
     if not count:
         return ""
     which = f"{format_count(count, 'window')} before {oldest}"
@@ -210,17 +217,16 @@ def remaining_words(count: int, oldest: str) -> str:
 
 
 def hours_tags(first: Window, last: Window) -> dict[str, str]:
-    """The tags with the hours of a run, for people: Dagster hides its own."""
+    """Returns the tags with the hours of a run, for people. Dagster hides its own tags."""
     return {START_TAG: label_text(first.start), END_TAG: label_text(last.end)}
 
 
 def _request(
     spec: PipelineSpec, keys: dg.PartitionKeyRange, moment: datetime, remaining_text: str
 ) -> dg.RunRequest:
-    """Requests a run for a range.
+    """Requests a run for a range of windows.
 
-    The tick is part of the run key, so that the next tick can request a failed range
-    again.
+    The tick is part of the run key, so that the next tick can request a failed range again.
     """
     (_, first), *_, (_, last) = windows_of(spec, [keys.start, keys.end])
     tags = (
@@ -239,13 +245,13 @@ def _is_running(instance: dg.DagsterInstance, job: str) -> bool:
 def _due(
     spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], shown_keys: Collection[str]
 ) -> tuple[list[str], str]:
-    """The keys of the windows that are due; and a sentence about those that are refused.
+    """Returns the keys of the windows that are due, and a sentence about refused windows.
 
-    A window that is committed, and that Dagster doesn't show, is due: its run reports it.
+    A committed window that Dagster doesn't show is due: its run reports it.
     """
     try:
         refused = refused_windows(ledger_of(spec, resources), spec)
-    except WindrowError:  # a run asks the ledger again, and is tried again
+    except WindrowError:  # the run asks the ledger again, and is retried
         refused = set()
     committed = {window for window, key in keys.items() if key in shown_keys}
     due_windows, undecided = due(spec, [*keys], committed, refused)
@@ -263,7 +269,12 @@ def _due(
 
 
 def refused_tag(spec: PipelineSpec, batch: Window | None) -> dict[str, str]:
-    """The tag for a run that is refused. `batch`: the one that is, if it was cut."""
+    """Returns the tag for a run that was refused.
+
+    Args:
+        spec: the pipeline.
+        batch: the refused micro-batch; None if it wasn't cut.
+    """
     return {REFUSED_TAG: f"{spec.id}/batch" if batch is None else batch.key}
 
 
@@ -273,7 +284,7 @@ def _is_green(instance: dg.DagsterInstance, spec: PipelineSpec, key: str) -> boo
 
 
 def done_tag(stop: Initializer) -> dict[str, str]:
-    """The tag for a run that has found all up to `window.stop` committed."""
+    """Returns the tag for a run after which all micro-batches up to `window.stop` are committed."""
     return {DONE_TAG: sha256(to_json(stop).encode()).hexdigest()}
 
 

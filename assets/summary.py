@@ -1,8 +1,8 @@
-"""What happened to a window, at first sight: a picture and three sentences, as Markdown.
+"""The summary of a window's event, as Markdown: a picture and three sentences.
 
-The picture is an SVG in the text itself, because Dagster shows nothing else of its kind
-beside a window's event. Dagster shows a text of `LONGEST_TEXT` characters where it stands; in
-the place of a longer one it has a link. So bars are left out, then the picture.
+The picture is an SVG within the text, because Dagster has no other way to show one with a
+window's event. Dagster shows a text of up to `LONGEST_TEXT` characters, and a link instead
+of a longer text. So bars are left out until the text is short enough, then the picture.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ COLOURS = {
     "dead": "red",
     "lost": "gray",
 }
-"""The parts of a bar, in order; each is readable on white and on black."""
+"""The parts of a bar, in order. Each colour is readable on white and on black."""
 
 _BARS = 16
-"""Most topic-partitions in the picture."""
+"""The maximum number of topic-partitions in the picture."""
 
 _WIDTH = 300
 _ROW = 14
 _ESCAPED = str.maketrans({"<": "%3C", ">": "%3E"})
-"""What can't stand in an address within `<` and `>`."""
+"""Characters that an address between `<` and `>` must not contain."""
 
 
 def summary(result: Result, lag: Lag | None, state: WindowState | None) -> str:
-    """The Markdown of a window's event.
+    """Returns the Markdown of a window's event.
 
     Args:
         result: the result of the window's run.
-        lag: the unread messages behind the window; None for an older window, or if
-            unknown.
+        lag: the unread messages after the window; None for an older window, or if unknown.
         state: the window's completeness; None for micro-batches, or if unknown.
     """
     receipt = result.committed.receipt
@@ -55,7 +54,7 @@ def summary(result: Result, lag: Lag | None, state: WindowState | None) -> str:
 
 
 def _rows(result: Result) -> str:
-    """Says what is in the table."""
+    """Describes the rows in the table."""
     counts = result.committed.receipt.counts
     others = (
         (counts.deletes, "delete", "applied"),
@@ -73,7 +72,7 @@ def _rows(result: Result) -> str:
 
 
 def _problems(receipt: Receipt) -> str:
-    """Says what isn't in the table, and why."""
+    """Describes the messages that aren't in the table, and the reasons."""
     counts, reasons = receipt.counts, receipt.reasons
     problems = []
     if counts.dead:
@@ -90,7 +89,7 @@ def _problems(receipt: Receipt) -> str:
 
 
 def _describe_ignored(receipt: Receipt) -> str:
-    """Says how many messages have fields that no column is for."""
+    """Describes how many messages have fields that no column is for."""
     messages = format_count(receipt.counts.ignored, "message")
     return "".join(
         f" **{messages}** with fields that no column is for (most: {code(name)})."
@@ -99,7 +98,7 @@ def _describe_ignored(receipt: Receipt) -> str:
 
 
 def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
-    """Says whether the window is complete, and what waits behind it."""
+    """Describes whether the window is complete, and how many messages after it are unread."""
     words = ""
     if state is not None:
         late = f"{format_count(state.late_elsewhere, 'message')} of its hours came in later windows"
@@ -116,7 +115,7 @@ def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
 
 
 def _age(seconds: float) -> str:
-    """A time in its two largest units: `21 h 30 min`."""
+    """Returns a duration in its two largest units: `21 h 30 min`."""
     remaining, parts = round(seconds), []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, remaining = divmod(remaining, size)
@@ -126,9 +125,9 @@ def _age(seconds: float) -> str:
 
 
 def bars_of(receipt: Receipt, max_bars: int) -> list[tuple[str, Mapping[str, int]]]:
-    """The label and the parts of each topic-partition's bar: those with most to tell.
+    """Returns label and parts of the bars: the topic-partitions with the most problems or messages.
 
-    Labels name the topic only if there are several.
+    Labels name the topic only if there are several topics.
     """
     parts: dict[TopicPartition, Counter[str]] = {}
     for split in receipt.splits:
@@ -156,9 +155,9 @@ def _parts(split: SplitCounts) -> dict[str, int]:
 
 
 def picture(bars: Sequence[tuple[str, Mapping[str, int]]]) -> str:
-    """The bars as an SVG's `data:` address; the longest is the whole width.
+    """Returns the bars as an SVG's `data:` address. The longest bar has the whole width.
 
-    A part that is there is seen, however small.
+    A part that isn't zero is always visible.
     """
     longest = max(sum(parts.values()) for _, parts in bars)
     labels = [f"{label}: {sum(parts.values()):,}" for label, parts in bars]

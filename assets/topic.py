@@ -1,11 +1,11 @@
-"""The topic assets, which are observable.
+"""The assets of topics, which are observable.
 
-There is one per topic that a pipeline names, or one for its pattern. Two pipelines on one
-topic define its asset twice, under one key. Dagster keeps the last definition, and both
+There is one per topic that a pipeline names, or one for its pattern. If two pipelines read
+one topic, both define its asset, under one key. Dagster keeps the last definition, and both
 tables depend on it.
 """
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here: Dagster reads the annotations of the decorated function.
 
 from collections.abc import Mapping
 
@@ -31,11 +31,13 @@ from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
 
 def topic_assets(spec: PipelineSpec, clock: Clock = SYSTEM) -> list[dg.SourceAsset]:
-    """The assets of the topics that a pipeline reads.
+    """Returns the assets of the topics that a pipeline reads.
 
     A topic is observed as a whole, even if the pipeline reads only some partitions.
 
-    `clock`: ages are counted by it.
+    Args:
+        spec: the pipeline.
+        clock: the clock that ages of messages are measured with.
     """
     selection = spec.source.selection()
     if isinstance(selection, Pattern):
@@ -49,7 +51,7 @@ def topic_assets(spec: PipelineSpec, clock: Clock = SYSTEM) -> list[dg.SourceAss
 def _observable(
     spec: PipelineSpec, key: dg.AssetKey, topic: str | None, clock: Clock
 ) -> dg.SourceAsset:
-    """The asset of a topic; of the topics that match the pattern, without one."""
+    """Returns the asset of a topic, or without a topic, of all topics that match the pattern."""
     selection = spec.source.selection() if topic is None else Topics((topic,))
     title = "Kafka" if topic is None else "Kafka topic"
 
@@ -83,11 +85,16 @@ def _observable(
 def versions(
     spec: PipelineSpec, cluster_id: str, topic_ids: Mapping[str, str]
 ) -> dict[dg.AssetKey, str]:
-    """The data version of each topic asset. `topic_ids`: topic -> id.
+    """Returns the data version of each topic asset.
 
-    It identifies the topic: with end offsets in it, every partition of the table would
-    turn stale at each new message. The version of a pattern is the cluster id: a new
-    topic changes nothing about earlier windows.
+    The version identifies the topic. If it had end offsets in it, each new message would
+    make every partition of the table stale. The version of a pattern is the cluster id,
+    because a new topic changes nothing about earlier windows.
+
+    Args:
+        spec: the pipeline.
+        cluster_id: the id of the cluster.
+        topic_ids: topic -> id.
     """
     if isinstance(spec.source.selection(), Pattern):
         return dict.fromkeys(upstream_keys(spec), cluster_id)
@@ -97,7 +104,7 @@ def versions(
 def _lag_of(
     spec: PipelineSpec, ledger: Ledger, broker: Broker, snapshot: OffsetSnapshot, clock: Clock
 ) -> dict[str, Value]:
-    """How far the table is behind the topic, of what the pipeline reads of it."""
+    """Returns the lag of the table, over the partitions of the topic that the pipeline reads."""
     selection = spec.source.selection()
     logs = {tp: log for tp, log in snapshot.logs.items() if selects(selection, tp)}
     newest = ledger.recorded_receipts(spec.id, 1)
@@ -115,7 +122,7 @@ def _lag_of(
 
 
 def _metadata(snapshot: OffsetSnapshot) -> dict[str, Value]:
-    """The entries of an observation: where the logs begin and end, and the topics."""
+    """Returns the entries of an observation: begin and end of the logs, and the topics."""
     logs = [(tp, log) for tp, log in snapshot.logs.items() if log.earliest <= log.stable]
     offsets = [
         dg.TableRecord(

@@ -1,9 +1,10 @@
-"""The table asset: its partitions are the windows.
+"""The asset of the table. Its partitions are the windows.
 
-A run of micro-batches without a partition commits what is waiting (`assets.micro_batches`).
+A run of micro-batches without a partition commits all waiting messages
+(`assets.micro_batches`).
 """
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here: Dagster reads the annotations of the decorated function.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -79,7 +80,7 @@ class DeadReplayConfig(dg.Config):
         """Refuses these options for other runs, where they have no effect.
 
         Raises:
-            SpecError: names them.
+            SpecError: an option is given; the message names it.
         """
         given_options = [
             name for name in DeadReplayConfig.model_fields if getattr(self, name) is not None
@@ -120,10 +121,10 @@ class OnCommitted(DeadReplayConfig):
     def refuse_without_partitions(
         self, context: dg.AssetExecutionContext, spec: PipelineSpec
     ) -> None:
-        """Refuses what has no effect on a run that commits the waiting messages.
+        """Refuses options that have no effect on a run that commits the waiting messages.
 
         Raises:
-            SpecError: says what needs partitions.
+            SpecError: such an option is given; the message names it.
         """
         given_options = [
             name
@@ -158,7 +159,7 @@ class OnCommitted(DeadReplayConfig):
     def results(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]
     ) -> Iterator[Result | PassedOver]:
-        """Runs windows or replays their dead letters; yields each result after its commit.
+        """Runs windows, or replays their dead letters; yields each result after its commit.
 
         A refused window doesn't stop the others.
 
@@ -188,12 +189,12 @@ def replay_or_run_windows(
 ) -> Iterator[Result | PassedOver]:
     """Replays the dead letters of committed windows, and runs windows that aren't committed.
 
-    A refused window doesn't stop those after it.
+    A refused window doesn't stop the windows after it.
 
     Raises:
         SpecError: the script can't be used.
-        WindrowError: as `replay_dead_letters` and `run`, when the iterator reaches the
-            window that failed.
+        WindrowError: raised by `replay_dead_letters` or `run`, when the iterator reaches
+            the window that failed.
     """
     edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
     request = DeadReplayRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)
@@ -209,7 +210,7 @@ def replay_or_run_windows(
 
 
 def _sentence(replay_result: DeadReplayResult) -> str:
-    """Summarizes a dead-letter replay for the run's log."""
+    """Describes the result of a dead-letter replay, for the run's log."""
     refused_words = "".join(
         f"; {refusal.count} refused again at stage {refusal.stage}"
         for refusal in replay_result.refused
@@ -225,7 +226,10 @@ def _sentence(replay_result: DeadReplayResult) -> str:
 def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
     """Makes the asset of a pipeline's table.
 
-    `columns`: the columns of its schema; `clock`: the clock of its runs.
+    Args:
+        spec: the pipeline.
+        columns: the columns of its schema.
+        clock: the clock of its runs.
     """
     version = code_version(spec, columns)
 

@@ -1,8 +1,8 @@
 """Converts pydantic's JSON schema of a spec for editors and `dg check yaml`.
 
-pydantic's describes parsed values: an ISO duration, an integer for a size. A spec has
-`5m`, `16MiB`, `none`, and templates anywhere. Conflicts between settings, which no schema
-can say, are found by `dg check defs`.
+pydantic's schema describes parsed values: an ISO duration, an integer for a size. A spec
+may have `5m`, `16MiB`, `none`, and templates anywhere. No schema can express conflicts
+between settings; `dg check defs` finds those.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windrow.ingest.model.grid import BATCH, NAMED
 Node = dict[str, Any]
 
 TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
-"""The schema of a template, whose value isn't known."""
+"""The schema of a template. The value of a template isn't known."""
 
 _DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"
 _SIZE = r"^[0-9]+ ?(KiB|MiB|GiB)?$"
@@ -33,7 +33,7 @@ _ABOUT = ("default", "description", "title")
 
 
 def as_written(schema: Mapping[str, Any]) -> Node:
-    """The schema with every notation of each setting."""
+    """Returns the schema with every notation of each setting."""
     converted: Node = dict(schema)
     if "properties" in schema:
         converted["properties"] = {
@@ -56,8 +56,8 @@ def _with_template(name: str, node: Node) -> Node:
 
 
 def _null(name: str, node: Node) -> Node:
-    """Accepts null, or else the setting, if it has one type; several stay alternatives."""
-    if "properties" in node:  # a section of several kinds, whose anyOf are no types
+    """Accepts null, or else the setting, if it has one type. Several types stay alternatives."""
+    if "properties" in node:  # a section with several kinds: its anyOf aren't types
         return as_written(node)
     kinds = [_kind(name, kind) for kind in node.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:

@@ -1,1 +1,1 @@
-"""Everything between Kafka and a table, without Dagster."""
+"""The package between Kafka and a table. It doesn't need Dagster."""

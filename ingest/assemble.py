@@ -1,7 +1,7 @@
-"""Makes a pipeline from a spec: the only module where interfaces meet implementations.
+"""Makes a pipeline from a spec. No other module connects interfaces with implementations.
 
-Each part is loaded when it is needed: loading the schema, with pandera and polars,
-takes longer than a look at a pipeline.
+Each part is imported only when it is needed. The import of the schema, with pandera and
+polars, takes longer than a look at a pipeline.
 """
 
 from __future__ import annotations
@@ -45,8 +45,13 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 class Dependencies:
     """Everything that a pipeline needs besides its spec and schema.
 
-    `table` takes the columns of the rows, without the metadata columns. `dead_topic`: None
-    if the spec has none.
+    Attributes:
+        connection: the broker, and the function that makes readers.
+        ledger: the ledger.
+        table: makes the table and its dead letters. It takes the columns of the rows,
+            without the metadata columns.
+        engine: the engine that runs the tasks.
+        dead_topic: the topic for dead letters; None if the spec has none.
     """
 
     connection: Connection
@@ -62,19 +67,19 @@ def assemble(
     transform: Transform | None = None,
     on: Dependencies | None = None,
 ) -> Pipeline:
-    """Makes a pipeline from a spec. Nothing is asked or written yet.
+    """Makes a pipeline from a spec. Asks no cluster and writes nothing yet.
 
     Args:
         spec: the pipeline's spec.
-        engine: the engine that runs the tasks; None: a local Spark, started
-            when there is something to read.
-        transform: takes the place of the rules of the spec's schema. The table has the
-            columns of its result.
-        on: takes the place of all that the spec names, and of `engine`.
+        engine: the engine that runs the tasks; None: a local Spark, started when there is
+            something to read.
+        transform: replaces the rules of the spec's schema. The table has the columns of its
+            result.
+        on: replaces every dependency that the spec names, and `engine`.
 
     Raises:
-        SpecError: `spec` is none; the schema can't be loaded or stored, or the place of the
-            ledger or of the table is invalid.
+        SpecError: `spec` isn't a PipelineSpec; the schema can't be loaded or stored; or the
+            path or URL of the ledger or of the table is invalid.
     """
     refuse_no_spec(spec)
     columns = table_columns(spec, transform)
@@ -88,10 +93,10 @@ def assemble(
 
 
 def refuse_no_spec(spec: object) -> None:
-    """Refuses what is no spec, such as the path of its file.
+    """Refuses an argument that isn't a spec, such as the path of a spec's file.
 
     Raises:
-        SpecError: it is none.
+        SpecError: it isn't a PipelineSpec.
     """
     if not isinstance(spec, PipelineSpec):
         raise SpecError(
@@ -102,28 +107,28 @@ def refuse_no_spec(spec: object) -> None:
 
 
 def assemble_to_look(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-    """Makes a pipeline for a caller that only reads, or looks before it writes.
+    """Makes a pipeline for a caller that only reads, or that reads before it writes.
 
     The schema is loaded before the first write, and its errors are raised then.
 
     Raises:
-        SpecError: the place of the ledger or of the table is invalid.
+        SpecError: the path or URL of the ledger or of the table is invalid.
     """
     columns = cache(lambda: table_columns(spec))
     return _pipeline(spec, _dependencies(spec, engine), columns, lambda: columns().arrow_schema)
 
 
 def connect(spec: PipelineSpec) -> Connection:
-    """Reaches the pipeline's cluster: enough to look at its topics."""
+    """Makes the connection to the pipeline's cluster. It is enough for reading its topics."""
     return reach(spec.cluster, spec.source.isolation)
 
 
 def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
-    """Reaches a cluster at an isolation level. Nothing is asked yet.
+    """Makes a connection to a cluster at an isolation level. Nothing is asked yet.
 
     Raises:
-        SpecError: the client properties can't be used, or a secret doesn't exist at its
-            reference.
+        SpecError: the client properties can't be used, or a reference to a secret leads to
+            none.
     """
     from windrow.ingest.kafka.broker import KafkaBroker
     from windrow.ingest.kafka.client_properties import consumer_recipe
@@ -140,7 +145,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
 
 
 def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
-    """Reaches a topic of a cluster for dead letters. Nothing is asked yet.
+    """Makes the access to a cluster's topic for dead letters. Nothing is asked yet.
 
     Raises:
         SpecError: the client properties can't be used.
@@ -156,7 +161,7 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Neither the ledger nor the schema is needed.
 
     Raises:
-        SpecError: the table's place is invalid.
+        SpecError: the path or URL of the table is invalid.
     """
     return _table(spec, lambda: table_columns(spec).arrow_schema)
 
@@ -168,8 +173,9 @@ def _table(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """Returns the columns of the pipeline's table, without the metadata columns.
 
-    They are the decoded columns, changed by the transforms of each message's rows, by a
-    `spark` step, whose own schema says what it gives, and by what is behind it.
+    They are the decoded columns, changed by the steps that work on each message's rows. A
+    `spark` step then gives the columns of its own schema, and the steps after it change
+    those.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used with its columns.
@@ -186,7 +192,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     from windrow.ingest.schema.metadata_types import refuse_wrong
 
     input_schema, output_columns = columns.arrow_schema, function.columns(columns)
-    # the function sees the metadata columns beside its own
+    # the step's function gets the metadata columns too, so its names must not equal theirs
     refuse_wrong(sorted({*input_schema.names, *output_columns.arrow_schema.names}), spec.metadata)
     refuse_other_key(
         spec.sink.key.deletes if spec.sink.key else (), input_schema, output_columns.arrow_schema
@@ -195,11 +201,11 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
-    """The decoded columns, and the metadata columns, that each column depends on.
+    """Returns the decoded columns and metadata columns that each table column depends on.
 
-    What it takes from a lookup is there as the lookup's name and the column there.
-
-    Empty with a `spark` step, whose function nobody can look into.
+    For a value of a lookup, the source is the lookup's name and the name of the column
+    there. With a `spark` step the result is empty, because the step's function can't be
+    analysed.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used.
@@ -211,14 +217,16 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
 
 
 def declared_columns(spec: PipelineSpec) -> Columns:
-    """Returns the columns of `table_columns`, as far as the spec's own files say them.
+    """Returns the columns of the table as the spec's own files declare them.
 
-    Where `transform.schema` says them, no source of a lookup is asked: its table may be made by
-    another pipeline that is defined beside this one, and hasn't run yet.
+    With `transform.schema`, no source of a lookup is asked. The looked-up table may belong
+    to another pipeline that is defined in the same project and hasn't run yet. Without it,
+    this is `table_columns`.
 
     Raises:
-        SpecError: as `table_columns`.
-        UnreachableError: a source of a lookup doesn't answer, and no schema says its columns.
+        SpecError: the same cases as for `table_columns`.
+        UnreachableError: a source of a lookup doesn't answer, and no schema declares its
+            columns.
     """
     if spec.transform is None or spec.transform.schema_ is None:
         return table_columns(spec)
@@ -228,7 +236,7 @@ def declared_columns(spec: PipelineSpec) -> Columns:
 
 
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
-    """Makes what the spec names."""
+    """Makes the dependencies that the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
     from windrow.ingest.runner.spark.cluster import launch_early, spark_context
     from windrow.ingest.runner.spark.engine import SparkEngine
@@ -277,10 +285,11 @@ def _pipeline(
 def _dataframe_transform(
     spec: PipelineSpec, transform: Transform | None
 ) -> DataFrameTransform | None:
-    """Returns the function of DataFrames, and what becomes of its rows.
+    """Returns the function of the `spark` step, and the transforms of the rows that it returns.
 
-    First come the rules of its own schema, else of the schema that the rows were decoded
-    by; then the steps behind it, and the rules of their schema.
+    The rows first meet the rules of the step's own schema, or else of the schema that they
+    were decoded by. Then come the steps after the `spark` step, and the rules of
+    `transform.schema`.
     """
     if spec.transform is None or spec.transform.spark_at == len(spec.transform.steps):
         return None
@@ -319,10 +328,10 @@ def _dataframe_transform(
 def _refuse_unsuited(
     spec: PipelineSpec, sink: Sink, engine: Engine, function: DataFrameTransform | None
 ) -> None:
-    """Checks that table and engine can be used with the steps.
+    """Refuses a table or an engine that can't be used with the spec's steps.
 
     Raises:
-        SpecError: they can't.
+        SpecError: the table or the engine can't be used with a step.
     """
     if spec.transform is None:
         return
@@ -363,11 +372,11 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
 
 
 def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
-    """Returns what becomes of each message's rows.
+    """Returns the transforms of each message's rows, up to a `spark` step.
 
-    First the rules of the spec's schema, or `transform` in their place; then the steps, and
-    the rules of their schema. Of a `spark` step and those behind it see
-    `_dataframe_transform`.
+    First come the rules of the spec's schema, or `transform` if it is given. Then come the
+    steps, and the rules of `transform.schema`. `_dataframe_transform` has the `spark` step
+    and the steps after it.
     """
     from windrow.ingest.transform.chain import Chain
 
@@ -384,7 +393,7 @@ def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
 def _make_transforms(
     spec: PipelineSpec, numbers: Iterable[int], *, behind_spark: bool = False
 ) -> list[Transform]:
-    """Makes some steps of the spec."""
+    """Makes the transforms of the steps with these indexes in the spec."""
     from windrow.ingest.schema.metadata_arrays import of_message
     from windrow.ingest.transform.kind import StepContext
 
@@ -410,7 +419,7 @@ def _make_transforms(
 
 
 def _rules(schema: str | None, folder: Path) -> Transform:
-    """Returns the rules of a schema; none without one."""
+    """Returns the rules of a schema; an empty chain if there is no schema."""
     from windrow.ingest.transform.chain import Chain
     from windrow.ingest.transform.validate import Validate
 

@@ -1,9 +1,9 @@
 """Clients that are expensive to open, kept for the next split.
 
-A worker takes the splits of a job one after the other. Each try at a split has a task
-of its own, which keeps nothing. So a client that may outlive a try is kept here, by the
-thread that runs the tasks, until the last of them. Whoever takes a client is its only
-user, and keeps only a client that is in order.
+A worker runs the splits of a job one after the other. Each attempt at a split has a task of
+its own, which keeps no state. A client that may outlive an attempt is therefore kept here,
+in the thread that runs the tasks, until the last task has ended. A client that is taken has
+one user. The user puts it back only if it still works.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _thread = _Thread()
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Turns keeping on for this thread. Clients that are still kept at the end are closed."""
+    """Keeps clients of this thread during the block, and closes the kept ones at its end."""
     outer_clients, clients = _thread.clients, dict[Hashable, Closeable]()
     _thread.clients = clients
     try:
@@ -46,15 +46,15 @@ def keeping() -> Iterator[None]:
 
 
 def is_keeping() -> bool:
-    """True if a client that is kept now can be taken later."""
+    """Returns whether a client that is kept now can be taken later."""
     return _thread.clients is not None
 
 
 def keep(key: Hashable, client: Closeable) -> None:
     """Keeps a client under a key.
 
-    A client that is kept there already is closed. Outside of `keeping`, the client
-    itself is closed.
+    A client that is already kept under the key is closed. Outside of `keeping`, the given
+    client is closed instead.
     """
     superseded = client if _thread.clients is None else _thread.clients.pop(key, None)
     if _thread.clients is not None:
@@ -70,9 +70,9 @@ def take_client(key: Hashable) -> Closeable | None:
 
 @contextmanager
 def borrow_client(key: Hashable, make_client: Callable[[], C]) -> Iterator[C]:
-    """Gives the client that is kept under a key, or one that is `make_client`; keeps it afterwards.
+    """Yields the client that is kept under a key, or a new one, and keeps it after the block.
 
-    It is closed if the block fails.
+    If the block fails, the client is closed.
     """
     client = cast("C", take_client(key)) or make_client()
     try:

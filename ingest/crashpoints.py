@@ -64,14 +64,14 @@ SPLIT_POINTS: tuple[CrashPoint, ...] = get_args(SplitPoint)
 
 
 class CrashError(BaseException):
-    """Raised by a crash point that is set to `raise`.
+    """Raised by a crash point whose action is `raise`.
 
-    It is no Exception, so that no handler catches it.
+    It isn't an Exception, so `except Exception` doesn't catch it.
     """
 
 
 def crash_point(name: CrashPoint) -> None:
-    """Kills, stops or interrupts the process here, if WINDROW_CRASH says so."""
+    """Interrupts the process here by a kill, a stop or an exception, if WINDROW_CRASH says so."""
     setting = os.environ.get("WINDROW_CRASH")
     if not setting:
         return
@@ -82,14 +82,15 @@ def crash_point(name: CrashPoint) -> None:
         raise CrashError(name)
     if action == "stop":
         _stopped.add(name)
-        # stops this thread at once, and then all others; after os.kill it might run on
+        # pthread_kill stops this thread at once, then all others. os.kill could return before
+        # the signal is delivered, and this thread would run on.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 _stopped: set[str] = set()
-"""The points at which this process was stopped: it stops once at each."""
+"""The points at which this process was stopped. It stops only once at each."""
 
 
 def _comes_first(file: str) -> bool:

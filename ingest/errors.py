@@ -1,15 +1,15 @@
-"""The errors of windrow: a tree whose branches are the reactions to them.
+"""The errors of windrow, as a tree. The errors of a branch need the same reaction.
 
     WindrowError
     ├── SpecError            exit 2   the spec, the schema or the command line is wrong: fix it
     │   └── SpecMistakesError      all mistakes of one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
-    │   ├── DataLossError          retention or truncation removed what the window needs
+    │   ├── DataLossError          retention or truncation removed messages that the window needs
     │   │   └── CutOffError            a log ends below the end of an earlier window
     │   ├── IdentityError          another cluster, a recreated topic
     │   │   └── OwnerError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
-    │   ├── GridError              the window does not lie on the table's grid
+    │   ├── GridError              the window isn't on the table's grid
     │   ├── PausedError            somebody has paused the pipeline
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
@@ -23,8 +23,8 @@
     └── BugError             exit 70  a mistake of windrow or a library: report it
         └── AccountingError            the counters disagree
 
-Every error names its stage, if known the topic-partition and offset, and what to do. No
-error carries a payload or a secret.
+Every error names its stage and what to do, and if known the topic-partition and offset. No
+error contains a payload or a secret.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _STAGE_WORDS = {
     "validate": "transform",
     "stage": "write",
 }
-"""The stages that a sentence names by another word; an empty one says nothing to a reader."""
+"""The stages that a message shows under another word. A stage with an empty word isn't shown."""
 
 
 def join_first_few(names: Sequence[object], limit: int = 3) -> str:
-    """The first names, and the number of the rest: `a, b, c and 2 more`."""
+    """Returns the first names and the number of the others: `a, b, c and 2 more`."""
     rest_count = len(names) - limit
     return ", ".join(map(str, names[:limit])) + (
         f" and {rest_count} more" if rest_count > 0 else ""
@@ -76,15 +76,15 @@ def join_first_few(names: Sequence[object], limit: int = 3) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A number with its noun: `1 file`, `2,000 files`."""
+    """Returns a number with its noun: `1 file`, `2,000 files`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def with_spec(text: str, spec: Path | None) -> str:
-    """Puts the path of a pipeline's file into the commands that a text advises.
+    """Inserts the path of a pipeline's file into the commands that a text advises.
 
-    `windrow verify SPEC` becomes `windrow verify orders.yaml`; without a path the text
-    stays as it is.
+    `windrow verify SPEC` becomes `windrow verify orders.yaml`. Without a path the text is
+    returned unchanged.
     """
     return (
         text
@@ -98,16 +98,18 @@ def with_spec(text: str, spec: Path | None) -> str:
 
 
 def see_runbook(name: str) -> str:
-    """The sentence that leads from a message to the page about what to do."""
+    """Returns the sentence that names the command which shows a runbook."""
     return f" See `windrow help {name}`."
 
 
 def how_to_install(extra: str) -> str:
-    """Words the remedy for packages of an extra that aren't installed.
+    """Returns the advice how to install the packages of an extra.
 
-    pip takes windrow itself as it is installed, from a checkout or a wheel, and asks an
-    index for the extra's packages only. An environment that uv made has no pip. That of a
-    project with a uv.lock gets what the project names: `uv sync` removes everything else.
+    - With pip, windrow stays as it is installed, from a checkout or a wheel. Only the
+      extra's packages come from an index.
+    - An environment that uv made has no pip, so `uv pip` is named.
+    - In a project with a uv.lock, `uv add` is named: `uv sync` removes packages that the
+      project doesn't declare.
     """
     project, pip = Path(sys.prefix).parent, "pip" if find_spec("pip") else "uv pip"
     of_uv = (project / "uv.lock").is_file()
@@ -125,12 +127,12 @@ class WindrowError(Exception):
     exit_code: ClassVar[int] = 70
     """The exit code of the command.
 
-    Each branch of the tree has its own; an error of no branch would be a bug of
-    windrow.
+    Each branch of the tree has its own code. 70 is the code of a bug; an error outside all
+    branches would be one.
     """
 
     runbook: ClassVar[str] = ""
-    """The name of the page in docs/runbooks: the remedy says how to read it."""
+    """The name of a page in docs/runbooks. The error's advice names the command that shows it."""
 
     def __init__(
         self,
@@ -141,7 +143,16 @@ class WindrowError(Exception):
         partition: int | None = None,
         offset: int | None = None,
     ) -> None:
-        """Takes what happened, the stage, what to do, and the place in the log, if any."""
+        """Makes an error.
+
+        Args:
+            message: what happened.
+            stage: the stage in which it happened.
+            advice: what to do.
+            topic: the topic of the position in the log, if known.
+            partition: its partition.
+            offset: its offset.
+        """
         super().__init__(message, stage, advice, topic, partition, offset)
         self.message = message
         self.stage = stage
@@ -152,7 +163,7 @@ class WindrowError(Exception):
         self.offset = offset
 
     def __str__(self) -> str:
-        """One paragraph: what happened, where, and what to do."""
+        """Returns one paragraph: what happened, where, and what to do."""
         stage = _STAGE_WORDS.get(self.stage, self.stage)
         location = ", ".join(part for part in (stage, self.log_position) if part)
         return (
@@ -163,7 +174,7 @@ class WindrowError(Exception):
 
     @property
     def log_position(self) -> str:
-        """The position in the log as far as it is known: `topic[0]@7`, or an empty text."""
+        """The known part of the position in the log: `topic[0]@7`; empty if nothing is known."""
         partition = "" if self.partition is None else f"[{self.partition}]"
         return f"{self.topic or ''}{partition}{'' if self.offset is None else f'@{self.offset}'}"
 
@@ -178,19 +189,20 @@ class SpecMistakesError(SpecError):
     """All mistakes of one spec, one line each."""
 
     def __str__(self) -> str:
-        """The mistakes as a list, then what to do."""
+        """Returns the mistakes as a list, then what to do."""
         return f"{self.message}\n{self.advice}"
 
 
 class RefusedError(WindrowError):
-    """The window was refused; nothing of it became visible by this commit.
+    """The window was refused. This attempt made nothing of it visible.
 
     A sink whose commits are smaller than a window may have shown a part before.
 
-    `of_setting`: the pipeline's setup is wrong, not the data of this window. Every
-    window is refused until that is fixed; then this window can be run like any other.
-    Most classes set it for all their errors; for the others it depends on the place
-    that raises.
+    Attributes:
+        exit_code: the exit code of the command.
+        of_setting: True if the pipeline's setup is wrong, not the data of this window.
+            Every window is then refused until the setup is fixed. Most classes set it for
+            all their errors; for the others, the code that raises the error sets it.
     """
 
     exit_code = 1
@@ -216,7 +228,7 @@ class DataLossError(RefusedError):
 class CutOffError(DataLossError):
     """A log ends below an offset that it had reached before.
 
-    Right after the election of a leader a broker may say so for a moment.
+    A broker may report such an end for a moment after a leader election.
     """
 
 
@@ -236,14 +248,14 @@ class OwnerError(IdentityError):
 class OverlapError(RefusedError):
     """A range of the plan is already committed under another window.
 
-    The plan was made by another ledger than the table's.
+    The plan comes from another ledger than the table's receipts.
     """
 
     of_setting = True
 
 
 class GridError(RefusedError):
-    """The window does not lie on the grid that the table was begun with."""
+    """The window isn't on the grid that the table was begun with."""
 
     of_setting = True
 
@@ -268,9 +280,9 @@ class DeadLetterLimitError(RefusedError):
 
 
 class UnstorableRowsError(RefusedError):
-    """A table can't hold some rows; the stager has taken none of their batch.
+    """Rows that a table can't hold. The stager has taken no row of their batch.
 
-    `offset` is that of the first of these rows.
+    `offset` is the offset of the first of these rows.
     """
 
     def __init__(
@@ -289,7 +301,7 @@ class UnstorableRowsError(RefusedError):
 
 
 class DamagedError(RefusedError):
-    """The ledger or a receipt of the table is missing, damaged or of a later form.
+    """The ledger or a receipt is missing, damaged, or in the format of a later version.
 
     No window can be run until that is fixed.
     """
@@ -299,22 +311,23 @@ class DamagedError(RefusedError):
 
 
 class UnreachableError(WindrowError):
-    """Something outside can't be reached, or did not answer in time."""
+    """A service outside of windrow can't be reached, or did not answer in time."""
 
     exit_code = 3
 
 
 class LostConnectionError(UnreachableError):
-    """The connection to a table was lost, and surely nothing was changed.
+    """The connection to a table was lost, and the table was certainly not changed.
 
-    Either the change had not been sent, or the server rolled it back.
+    The change was not sent, or the server rolled it back.
     """
 
 
 class OutcomeUnknownError(UnreachableError):
     """A commit was sent and not answered.
 
-    Nothing may be deleted; the next run looks first if the commit arrived.
+    The staged data must not be deleted. The next run checks first whether the commit
+    arrived.
     """
 
     @classmethod
@@ -323,8 +336,10 @@ class OutcomeUnknownError(UnreachableError):
     ) -> OutcomeUnknownError:
         """Makes the error.
 
-        `commit`: goes on after "The commit": "of window W" or "to TABLE". `retry_advice`: how to
-        try again, as an imperative.
+        Args:
+            commit: the words after "The commit": "of window W" or "to TABLE".
+            reason: why there was no answer.
+            retry_advice: how to try again, as an imperative.
         """
         message = f"The commit {commit} was sent and not answered: {reason}"
         return cls(message, "commit", f"{retry_advice}: it looks first if the commit arrived.")
@@ -333,7 +348,9 @@ class OutcomeUnknownError(UnreachableError):
 class NotClosedError(WindrowError):
     """The window, or its delay, is not over yet.
 
-    `until`: from when on it can be run, if that is known.
+    Attributes:
+        exit_code: the exit code of the command.
+        until: when the window can be run; None if that isn't known.
     """
 
     exit_code = 4
@@ -343,7 +360,7 @@ class NotClosedError(WindrowError):
 class OpenTransactionError(NotClosedError):
     """An open transaction holds back the end of a topic-partition.
 
-    It may still bring messages from before the label.
+    It may still commit messages that are older than the label.
     """
 
 
@@ -373,9 +390,9 @@ class BugError(WindrowError):
     ) -> BugError:
         """Makes the error for an unexpected exception.
 
-        It carries the exception's type and place in the code, never its text: Arrow,
-        polars and other libraries quote values in their texts. The stack is in a note,
-        which only a stack trace shows.
+        It has the exception's type and its place in the code, but never its text, because
+        Arrow, polars and other libraries quote values in their texts. The stack is in a
+        note, which only a stack trace shows.
         """
         advice = (
             "Nothing was committed. Report it with its stack trace, which the command shows with"
@@ -393,9 +410,11 @@ _OF_PLACES = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT
 
 
 def path_error_of(error: BaseException, next_step: str) -> UnreachableError | None:
-    """Words the error of a file or folder that is the user's to mend; None of any other error.
+    """Returns the error about a file or folder that the user can fix; None for other errors.
 
-    `next_step`: what to do once it is mended, in words.
+    Args:
+        error: any error.
+        next_step: what to do once it is fixed, in words.
     """
     if not isinstance(error, OSError) or error.errno not in _OF_PLACES or not error.filename:
         return None
@@ -408,7 +427,7 @@ def path_error_of(error: BaseException, next_step: str) -> UnreachableError | No
 
 
 _LONGEST_NAME = 300
-"""The most characters of another author's name in an error."""
+"""The maximum number of characters that an error quotes of a name that windrow didn't choose."""
 
 
 def to_printable(name: str) -> str:
@@ -417,11 +436,11 @@ def to_printable(name: str) -> str:
 
 
 def describe_connection_error(error: BaseException) -> str:
-    """Returns the type of an error and of its first cause.
+    """Returns the type of an error and of its root cause.
 
-    For a certificate that isn't trusted it is the library's own reason.
+    For a certificate that isn't trusted, it returns the TLS library's reason.
     """
-    import ssl  # loaded only where there was a connection
+    import ssl  # imported here, because only a connection needs it
 
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
@@ -432,7 +451,7 @@ def describe_connection_error(error: BaseException) -> str:
 
 
 def find_package_owners() -> dict[str, str]:
-    """Returns whose code is below each top-level package: windrow's, or that of a plugin."""
+    """Returns the owner of each top-level package: windrow, or a plugin."""
     from importlib.metadata import entry_points  # takes long to load
 
     return {
@@ -445,11 +464,11 @@ def find_package_owners() -> dict[str, str]:
 
 
 def foreign_exceptions() -> tuple[type[BaseException], ...]:
-    """Names the exceptions of others' code, behind `except`.
+    """Returns the classes for an `except` clause around the code of users, plugins or libraries.
 
-    They are all exceptions but those by which the process is asked to end: Ctrl-C, a cancelled
-    run. Code of users, plugins and libraries may raise what is no Exception: SystemExit, a panic
-    of Rust, asyncio's CancelledError.
+    Such code may raise classes that are no Exception: SystemExit, a panic of Rust,
+    asyncio's CancelledError. They are all caught, except those that ask the process to end,
+    such as Ctrl-C or a cancelled run.
     """
     raised = sys.exc_info()[0] or Exception
     ends = (KeyboardInterrupt, GeneratorExit)
@@ -461,11 +480,11 @@ def foreign_exceptions() -> tuple[type[BaseException], ...]:
 
 
 _ENDING = {"dagster", "windrow", "_pytest"}
-"""Packages whose own exceptions that are no Exception ask the process to end."""
+"""Packages whose exceptions ask the process to end, if they don't derive from Exception."""
 
 
 def bug_of(error: BaseException) -> str:
-    """Says of an unexpected exception whose bug it is, and where; without its text."""
+    """Describes whose bug an unexpected exception is, and where it was raised, without its text."""
     places = [
         (str(frame.f_globals.get("__name__", "?")), line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -478,7 +497,7 @@ def bug_of(error: BaseException) -> str:
 
 
 def name_with_owner(part: object) -> str:
-    """Returns the name of a function or of an object's class, and whose plugin it is, if any."""
+    """Returns the name of a function or of an object's class, with the plugin that it is from."""
     kind: Any = part if hasattr(part, "__qualname__") else type(part)
     owner = find_package_owners().get(kind.__module__.partition(".")[0])
     return f"{kind.__module__}.{kind.__qualname__}" + (f" of {owner}" if owner else "")
@@ -487,16 +506,19 @@ def name_with_owner(part: object) -> str:
 def check_output(
     component: object, output: T, expected: type | tuple[type, ...] | str, name: str = ""
 ) -> T:
-    """Returns what a part of a pipeline gave, which may be a plugin, if it has the right form.
+    """Returns the output of a part of a pipeline, after a check of its type.
+
+    The part may come from a plugin.
 
     Args:
         component: the part.
-        expected: what it gave.
-        output: the type of that, one of several, or a method that it must have.
-        name: which of several things it is, for the message.
+        output: the object that the part returned.
+        expected: the type of the output, a tuple of allowed types, or the name of a method
+            that it must have.
+        name: the name of the output in the message, if the part has several.
 
     Raises:
-        BugError: it is something else.
+        BugError: the output has another type.
     """
     if isinstance(expected, str):
         fits, words = callable(getattr(output, expected, None)), f"nothing with a method {expected}"
@@ -511,7 +533,7 @@ def check_output(
 
 
 def malformed_output_error(component: object, description: str) -> BugError:
-    """Makes the error about something that a part of a pipeline gave."""
+    """Makes the error about a wrong output of a part of a pipeline."""
     return BugError(f"{name_with_owner(component)} gave {description}", "setup", PLUGIN_ADVICE)
 
 
@@ -524,16 +546,18 @@ class AccountingError(BugError):
 
 @contextmanager
 def require_extra(extra: str, failure: str) -> Iterator[None]:
-    """Names the extra to install, where a package of it is missing.
+    """Raises an error that names the extra to install, if the block can't import a package.
 
-    `failure`: what can't be done without it, as the beginning of a sentence.
+    Args:
+        extra: the extra of windrow-ingest that has the package.
+        failure: what can't be done without it, as the beginning of a sentence.
 
     Raises:
         SpecError: a package is missing.
     """
     try:
         yield
-    except ImportError as missing:  # of Spark's packages it is Spark's own error, which says it
+    except ImportError as missing:  # Spark raises its own error, with a text, for its packages
         absent = isinstance(missing, ModuleNotFoundError)
         reason = f"{missing.name} isn't installed" if absent else str(missing)
         raise SpecError(f"{failure}: {reason}", "spec", how_to_install(extra)) from missing

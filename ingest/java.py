@@ -1,4 +1,4 @@
-"""This machine's Java, which Spark and Kafka's server need: where it is, what is wrong with it."""
+"""The Java of this machine, which Spark and Kafka's server need: its path and its problems."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import subprocess
 from pathlib import Path
 
 JAVA_MAJORS = (17, 21)
-"""Java versions that windrow is tried with; Kafka's server and Spark need the first at least."""
+"""Java versions that windrow is tested with. Kafka's server and Spark need at least the first."""
 
 
 def install_advice(packages: str) -> str:
-    """Words how packages of the system are installed."""
+    """Returns the advice how to install packages of the operating system."""
     return f"install it (on Debian and its kin: apt-get install {packages})"
 
 
 def java_command() -> str | None:
-    """Path of the java that Spark takes too: that of JAVA_HOME, else that on the path."""
+    """Returns the path of the java that Spark uses: from JAVA_HOME, or else from the PATH."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
 def java_problem() -> str | None:
-    """The problem of this machine's Java and its solution, in one sentence; None if fine."""
+    """Returns what is wrong with this machine's Java and how to fix it; None if it can be used."""
     versions = " or ".join(map(str, JAVA_MAJORS))
     java, home = java_command(), os.environ.get("JAVA_HOME")
     advice = (
@@ -52,13 +52,16 @@ def java_problem() -> str | None:
 
 
 def java_untried() -> str | None:
-    """Says that this machine's Java, which has no problem, is none that windrow is tried with."""
+    """Returns a warning if windrow isn't tested with this version of Java; None if it is.
+
+    Only for a Java that can be used.
+    """
     major, tried = _major(java := java_command() or "java"), " and ".join(map(str, JAVA_MAJORS))
     return None if major in JAVA_MAJORS else f"{java} is {major}, and windrow is tried with {tried}"
 
 
 def _major(java: str) -> int:
-    """Asks a Java for its version; 0 if it doesn't say."""
+    """Asks a java for its major version; 0 if it doesn't say it."""
     output = subprocess.run(
         [java, "-version"], capture_output=True, text=True, check=False, timeout=60
     ).stderr

@@ -1,4 +1,4 @@
-"""Calls that are repeated after errors that may pass."""
+"""Calls that are repeated after temporary errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ STORE_WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try at a table, its storage or its catalog."""
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 2.0
-"""Wait between the first two tries of a call, and the longest one between two."""
+"""Seconds before the second attempt of a call, and the maximum between two attempts."""
 
 
 def retry(
     call: Callable[[], T], is_retriable: Callable[[Exception], bool], waits: Iterable[float]
 ) -> T:
-    """Calls a function again after errors that may pass; returns its answer.
+    """Calls a function until it succeeds, and returns its result.
 
     Args:
         call: the function.
-        is_retriable: returns whether an error is worth another try.
-        waits: the seconds before each further try; behind the last one, or after an error that
-            isn't worth another try, the error is raised.
+        is_retriable: returns whether another attempt may succeed after an error.
+        waits: the seconds before each further attempt. The error is raised after the last
+            one, or if it isn't retriable.
     """
     remaining_waits = iter(waits)
     while True:
@@ -38,10 +38,14 @@ def retry(
 
 
 def growing_waits(deadline: float) -> Iterator[float]:
-    """Returns waits that double, as many as end before a deadline of the monotonic clock."""
+    """Yields waits in seconds that double, as long as they end before a deadline.
+
+    Args:
+        deadline: a time of the monotonic clock.
+    """
     wait = FIRST_WAIT_SECONDS
     while True:
-        # at random, so that many clients don't all repeat their requests at once
+        # a random part, so that many clients don't repeat their requests at the same time
         seconds = wait + random.uniform(0, FIRST_WAIT_SECONDS)  # noqa: S311
         if time.monotonic() + seconds > deadline:
             return

@@ -1,4 +1,4 @@
-"""Messages about long waits, so that nobody at a terminal takes the silence for a hang."""
+"""Messages about long waits, so that a person at a terminal doesn't think that windrow hangs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECONDS = 2.0
-"""The time that a wait may be silent."""
+"""The seconds that a wait may last without a message."""
 
 AGAIN_SECONDS = 15.0
-"""The time after which it is said again."""
+"""The seconds between two messages about the same wait."""
 
 _LOG = logging.getLogger("windrow.waiting")
 
 
 def log_waiting(subject: str) -> None:
-    """Logs what is waited for, if it is already known that the wait is long."""
+    """Logs what windrow waits for, if it is known beforehand that the wait is long."""
     _LOG.warning("Waiting for %s", subject)
 
 
 @contextmanager
 def waiting_for(subject: str | Callable[[], str]) -> Iterator[None]:
-    """Logs what is waited for, if the block takes longer than `SECONDS`, and again if it goes on.
+    """Logs what windrow waits for, if the block takes longer than `SECONDS`, and then repeatedly.
 
-    Python's logging writes it to stderr unless configured otherwise. A function `subject`
-    is called only then.
+    Python's logging writes the message to stderr unless it is configured otherwise. If
+    `subject` is a function, it is called only when a message is written.
     """
     ended = threading.Event()
 
@@ -45,9 +45,10 @@ def waiting_for(subject: str | Callable[[], str]) -> Iterator[None]:
 
 
 def lock_holder(*paths: str) -> str:
-    """Names the other process that holds a lock on one of these files, if Linux says so.
+    """Returns words that name another process with a lock on one of these files.
 
-    Of several ones it is one that writes.
+    Linux lists locks in /proc/locks; elsewhere the process has no name. If several
+    processes hold a lock, a writing one is named.
     """
     inodes = set()
     for path in paths:

@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 from windrow.ingest.assemble import Connection, assemble_to_look, dead_topic, reach
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.settings_file import refusal, validate
+from windrow.ingest.config.settings_file import refusal, shared_only, shared_only_mistakes, validate
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.model.plan import Plan, Split, Window
@@ -30,7 +30,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
     """A Kafka cluster to read from, with the settings of a cluster in a windrow.yaml.
 
     All readers in one process share one client. Pipelines may share the resource of a
-    cluster, so it is told for which of them it is asked: `reading`.
+    cluster. `reading` returns the source of one pipeline.
     """
 
     bootstrap_servers: str = Field(description="The cluster's first addresses")
@@ -49,12 +49,16 @@ class KafkaSource(dg.ConfigurableResource[None]):
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:
-        """Makes the resource of a spec's cluster."""
+        """Makes the resource from a spec's cluster."""
         settings = cluster.model_dump(mode="json", exclude_none=True, include={"client", "tuning"})
         return cls(
             bootstrap_servers=cluster.bootstrap_servers,
             tuning=settings["tuning"],
-            client=settings["client"],
+            client={
+                name: value
+                for name, value in settings["client"].items()
+                if name not in shared_only(settings["client"])
+            },
         )
 
     def reading(
@@ -62,25 +66,30 @@ class KafkaSource(dg.ConfigurableResource[None]):
     ) -> Self:
         """Returns the source as a pipeline reads it: its topics, isolation level and windows.
 
-        `pipeline`: made of the spec already; by default it stands on the spec's own ledger.
-        `plan`: of a window that a run is about to plan, so that nobody asks the ledger for it.
+        Args:
+            spec: the pipeline's spec.
+            pipeline: the pipeline of the spec. By default one is made, with the spec's own
+                ledger.
+            plan: the plan of a window that a run is about to freeze, so that the ledger
+                isn't asked for it.
         """
         source = copy(self)
         source._spec, source._pipeline, source._plan = spec, pipeline, plan  # noqa: SLF001 - its own
         return source
 
     def enumerate_splits(self, window: Window) -> Sequence[Split]:
-        """Returns the splits of a window's plan: the frozen one, else as it would be now.
+        """Returns the splits of a window's plan: the frozen plan, or else the plan of a run now.
 
-        Each is one range of offsets of one topic-partition, and together they are the window.
-        Freezes nothing. A run of the table's asset plans its windows with this method, when
-        their boundaries are frozen.
+        Each split is one range of offsets of one topic-partition. Together they are the
+        window. Nothing is frozen. A run of the table's asset plans its windows with this
+        method, when their boundaries are frozen.
 
         Raises:
-            SpecError: the source wasn't told what is read (`reading`); the pipeline's files
-                can't be loaded; a micro-batch that was not begun.
-            GridError: the window is none of the pipeline's grid.
-            RefusedError, UnreachableError: a boundary can't be resolved.
+            SpecError: `reading` wasn't called, so the pipeline is unknown; the pipeline's
+                files can't be loaded; or the window is a micro-batch that was not begun.
+            GridError: the window isn't on the pipeline's grid.
+            RefusedError: a boundary can't be resolved.
+            UnreachableError: the cluster or the ledger doesn't answer.
         """
         if self._plan is not None and self._plan.window == window:
             return self._plan.splits
@@ -91,14 +100,17 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return enumerate_splits(pipeline, window)
 
     def snapshot_offsets(self, topic: str | None = None) -> OffsetSnapshot:
-        """Returns earliest, stable and latest offset of each topic-partition at one moment.
+        """Returns the earliest, stable and latest offset of each topic-partition at one moment.
 
-        The observation of a topic's asset is made of it.
+        The observation of a topic's asset uses it.
 
-        `topic`: all partitions of this one; by default what the pipeline reads.
+        Args:
+            topic: a topic, with all its partitions; by default the topic-partitions that
+                the pipeline reads.
 
         Raises:
-            SpecError: the source wasn't told what is read (`reading`); a topic doesn't exist.
+            SpecError: `reading` wasn't called, so the pipeline is unknown; or a topic
+                doesn't exist.
             UnreachableError: the cluster doesn't answer.
         """
         source = _require_spec(self._spec).source
@@ -106,9 +118,9 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return snapshot_offsets(self.connect(source.isolation)[0], selection)
 
     def has_secrets(self) -> bool:
-        """Returns whether `client` has a secret as such, not by a reference.
+        """Returns whether `client` has a secret in plain text, not as a reference.
 
-        A property that nobody knows counts as one.
+        An unknown property counts as a secret.
         """
         return any(
             reference(value) is None and (name not in ALLOWED or ALLOWED[name].secret)
@@ -116,7 +128,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         )
 
     def connect(self, isolation: Isolation) -> Connection:
-        """The broker for planning, and the readers of splits. Doesn't ask the cluster yet.
+        """Returns the broker for planning, and the function that makes readers. Asks nothing yet.
 
         Raises:
             SpecError: a field is wrong.
@@ -124,7 +136,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return reach(self.cluster(), isolation)
 
     def dead_topic(self, name: str) -> DeadTopic:
-        """A topic of this cluster for dead letters. Doesn't ask the cluster yet.
+        """Returns a topic of this cluster for dead letters. Asks no cluster yet.
 
         Raises:
             SpecError: a field is wrong.
@@ -132,7 +144,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return dead_topic(self.cluster(), name)
 
     def cluster(self) -> ClusterSpec:
-        """The cluster's settings, made of the fields.
+        """Returns the cluster's settings, made from the fields.
 
         Raises:
             SpecError: a field is wrong.
@@ -142,12 +154,25 @@ class KafkaSource(dg.ConfigurableResource[None]):
             {
                 "bootstrap_servers": self.bootstrap_servers,
                 "tuning": dict(self.tuning),
-                "client": dict(self.client),
+                "client": {**self.client, **self._shared_properties()},
             },
+            shared=True,
         )
-        if cluster is None:
+        mistakes += shared_only_mistakes(self.client, ("client",))
+        if cluster is None or mistakes:
             raise refusal("the resource KafkaSource", mistakes, Document())
         return cluster
+
+    def _shared_properties(self) -> Mapping[str, Any]:
+        """Returns the properties of the spec's cluster that only a windrow.yaml may have.
+
+        A run's config can change the fields. It can't add such properties, and gets none for
+        another address.
+        """
+        cluster = None if self._spec is None else self._spec.cluster
+        if cluster is None or cluster.bootstrap_servers != self.bootstrap_servers:
+            return {}
+        return shared_only(cluster.client)
 
 
 def _require_spec(spec: PipelineSpec | None) -> PipelineSpec:

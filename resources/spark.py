@@ -19,11 +19,11 @@ from windrow.ingest.runner.spark.pyspark_internals import own_context
 
 
 class Spark(LazyPySparkResource):
-    """Starts Spark at the first window with messages, and stops it at the end of the run.
+    """A Spark that starts at the first window with messages, and stops at the end of the run.
 
-    Its Java is launched before, while a window that isn't committed yet is planned. A run that
-    only reports committed windows never starts Spark. With `connect` the run
-    has a session of its own on a Spark Connect server (`windrow spark run`).
+    Its Java process is launched earlier, while the first uncommitted window is planned. A
+    run that only reports committed windows never starts Spark. With `connect` the run has
+    its own session on a Spark Connect server (`windrow spark run`).
     """
 
     master: str = Field(
@@ -62,7 +62,7 @@ class Spark(LazyPySparkResource):
             self._spark_session = session_of(self._context())
 
     def engine(self) -> SparkEngine:
-        """The engine that runs the tasks.
+        """Returns the engine that runs the tasks.
 
         Raises:
             SpecError: `connect` is no valid address.

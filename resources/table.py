@@ -29,14 +29,14 @@ class Table(dg.ConfigurableResource[None]):
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
-        """Makes the resource of a spec's table."""
+        """Makes the resource from a spec's table."""
         return cls(
             settings=spec.reached_sink.model_dump(mode="json", exclude_none=True),
             folder=str(spec.folder),
         )
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
-        """The table and its dead letters. Reads and writes nothing.
+        """Returns the table and its dead letters. Reads and writes nothing.
 
         Args:
             rows: the columns of the rows, without the metadata columns.
@@ -45,7 +45,7 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        settings, mistakes = validate(_Settings, {"sink": self.settings})
+        settings, mistakes = validate(_Settings, {"sink": self.settings}, shared=True)
         if settings is None:
             raise refusal("the resource Table", mistakes, Document())
         return make_table(settings.sink, rows, metadata, Path(self.folder))

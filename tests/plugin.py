@@ -1,5 +1,7 @@
-"""How the suite runs: one seed for all that is random, what `make test` leaves to `make
-test-all`, workers, and no skips in CI.
+"""The suite's own pytest plugin.
+
+It seeds all random numbers, leaves long tests out of `make test`, hands tests out to workers,
+and turns skips into failures in CI.
 """
 
 from __future__ import annotations
@@ -21,20 +23,18 @@ from tests import profiles
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 LONG = ("spark", "broker", "slow")
-"""Markers, what takes longest first."""
+"""Markers of long tests, the longest first."""
 
 DEAR = {"desk", "instance", "postgres", "scene", "stage"}
-"""Fixtures that stand on a database, Dagster's or a ledger's, or on a table on disk:
-who asks for one is slow.
-"""
+"""Fixtures that make a test slow: a database, a Dagster instance, a ledger or a table on disk."""
 TABLES = Path(__file__).parent / "sinks" / "delta"
-"""Where each test makes tables."""
+"""The folder in which each test makes tables, so all its tests are slow."""
 
 profiles.register()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--seed`, `--short` and `--soak`."""
+    """Adds the options `--seed`, `--short` and `--soak`."""
     group = parser.getgroup("windrow")
     group.addoption(
         "--seed",
@@ -55,19 +55,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the run, for all its workers and for Hypothesis, too, which reads
-    its own option after this; Java for short lives.
+    """Sets the seed for this run, its workers and Hypothesis, and prepares the environment.
 
-    A shell that starts something in the background has it ignore Ctrl-C, and Dagster
-    then has its process, and all that this one starts, ignore SIGTERM as well: tests
-    that end what they started would wait for ever.
+    Hypothesis reads its own option after this hook. Java is set up for short-lived processes.
+
+    A shell makes background processes ignore SIGINT. Dagster then makes its process and its
+    children ignore SIGTERM, too. Tests that end their children would wait for ever, so the
+    handler of SIGINT is set back to Python's default.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # no broker of a test lives so long that optimizing it pays
+    # a test's broker ends before the second level of compilation pays off
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if config.option.seed is None:
-        drawn = getattr(config, "workerinput", {}).get("seed")  # a worker has the run's
+        drawn = getattr(config, "workerinput", {}).get("seed")  # a worker uses the run's seed
         config.option.seed = random.SystemRandom().randrange(2**32) if drawn is None else drawn
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
@@ -77,18 +78,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Have xdist's workers draw the same."""
+    """Gives the run's seed to a worker of xdist."""
     node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """The seed, so that a run can be had again."""
+    """Returns a line with the seed, so that the run can be repeated."""
     return f"seed: {config.option.seed} (the same again: --seed {config.option.seed})"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`@pytest.mark.sampled(3, of=20)`: three parts, twenty in a soak; the test takes
-    its number as `part`.
+    """Multiplies tests that are marked with `sampled`.
+
+    With `@pytest.mark.sampled(3, of=20)`, a test runs three times, and twenty times with
+    `--soak`. The test gets the number of the run as `part`.
     """
     marker = metafunc.definition.get_closest_marker("sampled")
     if marker is not None:
@@ -99,8 +102,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def dice(request: pytest.FixtureRequest) -> random.Random:
-    """Random numbers of the test's own: `--seed` brings them again, whether the test
-    runs alone or among others.
+    """Random numbers for one test.
+
+    The same `--seed` gives the same numbers, whether the test runs alone or with others.
     """
     return random.Random(f"{request.config.option.seed} {request.path.stem} {request.node.name}")
 
@@ -110,12 +114,12 @@ LEFT = pytest.StashKey[int]()
 
 
 def choose_left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Tests that `--short` leaves out: those marked `long`, and of a test marked
-    `some(n)` all cases but n, which the seed draws.
+    """Returns the tests that `--short` leaves out.
 
-    The cases of a test are its parameters and, of a contract suite, the classes of a
-    module that inherit one mark; `some(n, of="tests")` leaves n of all that share the
-    mark.
+    These are all tests marked `long`. Of a test marked `some(n)`, only n cases stay, which the
+    seed chooses. The cases of a test are its parameters. In a contract suite, the cases are the
+    classes of a module that inherit the mark. With `some(n, of="tests")`, only n stay of all
+    tests that share the mark.
     """
     out, cases = list[pytest.Item](), dict[tuple[str, str, int], list[pytest.Item]]()
     for item in items:
@@ -137,10 +141,11 @@ def choose_left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     return out
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+@pytest.hookimpl(tryfirst=True)  # before pytest evaluates `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--short` leaves its tests out; workers begin with what takes long, so that what
-    is short fills the gaps at the end.
+    """Removes the tests that `--short` leaves out, and sorts the others for the workers.
+
+    Workers begin with long tests, so that short tests fill the gaps at the end.
     """
     if config.option.short:
         out = choose_left_out(items, config.option.seed)
@@ -161,12 +166,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist says nothing of types
-    """One test after the other to whichever worker is free, but for those that share
-    what is dear: they go to one worker together.
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives each free worker one test, or all tests that share an expensive resource.
 
-    (xdist's own `--dist=loadgroup` has workers write the group into a test's name,
-    which pytest 9.2 no longer lets them.)
+    xdist's `--dist=loadgroup` isn't used, because its workers write the group into the test's
+    name. pytest 9.2 doesn't allow that.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -174,14 +178,16 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist says nothi
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    """Units are handed out in the order in which they were collected."""
+    """Returns a scheduler that hands units out in the order in which they were collected."""
     config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
 def unit(root: Path, nodeid: str) -> str:
-    """What goes to one worker together: modules on the one Spark session or server, and
-    a module that makes something for all its tests.
+    """Returns the name of the unit that a test belongs to; one worker runs the whole unit.
+
+    All tests that use the Spark session or the Spark server are one unit. So are the tests of a
+    module that has a fixture with the module's scope. Any other test is a unit of its own.
     """
     module = nodeid.partition("::")[0]
     text = _text(root / module)
@@ -200,22 +206,26 @@ def _text(path: Path) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells how many tests it left out: each of them collects the whole suite."""
+    """Reports from a worker how many tests it left out.
+
+    Each worker collects the whole suite, so all workers report the same number.
+    """
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left"] = session.config.stash.get(LEFT, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Workers leave out the same tests."""
+    """Takes the number of tests that were left out from any worker; it is the same for all."""
     node.config.stash[LEFT] = getattr(node, "workeroutput", {}).get("left", 0)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Prints how many tests were left out, and of each test that failed the command that runs
-    it again, with what was random.
+    """Prints how many tests were left out, and a command that repeats each failed test.
+
+    The command contains the seed and the other options that change random numbers.
     """
     if config.option.short:
         left_count = config.stash.get(LEFT, 0)
@@ -235,7 +245,7 @@ def pytest_terminal_summary(
 
 
 def replay(config: pytest.Config, nodeid: str) -> str:
-    """The command line that runs this test as it ran here."""
+    """Returns the command line that repeats a test with the same random numbers."""
     profile = config.option.hypothesis_profile
     more = (["--soak"] if config.option.soak else []) + (
         [f"--hypothesis-profile={profile}"] if profile else []
@@ -244,7 +254,7 @@ def replay(config: pytest.Config, nodeid: str) -> str:
 
 
 def _not_in_ci(report: Report) -> Report:
-    """A skip in CI is a test that nobody ran: it fails, with its reason."""
+    """Turns a skipped test into a failed one if this is CI, and keeps the reason."""
     if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped, and nothing may be skipped in CI: {report.longrepr}"
@@ -253,11 +263,11 @@ def _not_in_ci(report: Report) -> Report:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """No test skips in CI."""
+    """Turns skipped tests into failures in CI."""
     return _not_in_ci((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """No module skips in CI."""
+    """Turns skipped modules into failures in CI."""
     return _not_in_ci((yield))

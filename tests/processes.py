@@ -1,4 +1,4 @@
-"""A program that a test starts, and that starts others."""
+"""Programs that a test starts, and the memory of the test's own process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def group(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> Iterator[None]:
-    """Runs a program in the folder of its log, which gets what it says.
+    """Runs a program inside the block, in the folder of its log.
 
-    It is ended with the block, and so are those that it has started.
+    The log gets the program's output. At the end of the block, the program and all processes
+    that it started are ended.
     """
     with (
         log.open("wb") as log_file,
@@ -34,9 +35,9 @@ def group(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> Ite
 
 
 def peak_mib() -> float:
-    """The most memory that this process has held so far, in MiB, as Linux counts it.
+    """Returns the peak memory of this process in MiB, from Linux's VmHWM.
 
-    Not `ru_maxrss`, which a process takes over from the one that started it.
+    `ru_maxrss` is not used, because a process inherits its value from its parent.
     """
     (line,) = (
         line

@@ -1,7 +1,7 @@
-"""Number of Hypothesis's examples: one number a profile, by which each test's own is scaled.
+"""Profiles of Hypothesis: each scales the number of examples of every test.
 
-No profile repeats the same examples for ever (`derandomize`), and none fails a test
-because the machine is busy (`deadline`).
+Examples are random in all profiles (`derandomize` is off). No test fails because the machine is
+slow (`deadline` is off).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 USUAL = 100
-"""Examples of a test that says nothing, where nobody asks for more or fewer."""
+"""Number of examples of a test that sets no number, with the default profile."""
 
 _COMMON = settings(
     deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -18,19 +18,22 @@ _EXAMPLES = {"default": USUAL, "ci": USUAL, "short": 25, "fast": 10, "soak": 100
 
 
 def register() -> None:
-    """The profiles of `--hypothesis-profile`; in CI Hypothesis takes `ci` by itself, elsewhere `default`.
+    """Registers the profiles for `--hypothesis-profile`.
 
-    `ci`, `short` and `soak` keep no database: what they find is replayed by the seed,
-    on any machine.
-    """  # noqa: E501
+    Hypothesis chooses `ci` by itself in CI, and `default` elsewhere. The profiles `ci`, `short`
+    and `soak` keep no database of examples: the seed repeats their failures on any machine.
+    """
     for name, examples in _EXAMPLES.items():
         database_option = {"database": None} if name in {"ci", "short", "soak"} else {}
         settings.register_profile(name, _COMMON, max_examples=examples, **database_option)
 
 
 def examples(usual: int, short: int | None = None) -> int:
-    """`max_examples` of a test whose examples are dear or cheap: so many with the usual
-    profile, and in proportion with the others; `short`: those of `make test`.
+    """Returns `max_examples` for a test whose examples are more or less expensive than usual.
+
+    Args:
+        usual: number of examples with the default profile; other profiles scale it.
+        short: number of examples in `make test`; None if it is scaled like the others.
     """
     if short is not None and settings.default.max_examples == _EXAMPLES["short"]:
         return short

@@ -1,12 +1,11 @@
-"""What is long by nature, over and over with other numbers: `make soak SEED=1 MINUTES=10`.
+"""Repeats the long random tests with new seeds: `make soak SEED=1 MINUTES=10`.
 
     python -m tests.soak --seed 1 --minutes 10 [--workers 2] [PYTEST ARGUMENT ...]
 
-A round is every part of the tests marked `sampled` (random kills, layouts, sweeps) and
-every property with Hypothesis's profile `soak`. Rounds follow each other, each with a
-seed of its own drawn from SEED, until the minutes are over: the last one goes on to its
-end. The first round in which a test fails ends it; pytest says then how to run that
-test again.
+A round runs every part of the tests marked `sampled` (random kills, layouts, sweeps), and every
+property with Hypothesis's profile `soak`. Each round has its own seed, which is drawn from
+SEED. No new round starts when the minutes are over. A round with a failed test is the last one;
+pytest then prints how to run that test again.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ from collections.abc import Iterator
 
 ROUND = ["-q", "--soak", "--hypothesis-profile=soak", "-m", "sampled or hypothesis"]
 LIMIT = 6 * 3600
-"""Seconds after which a round can only be hanging; each test has a limit of its own."""
+"""Limit of a round in seconds. A round that reaches it hangs, because each test has a limit, too.
+"""
 
 
 def seeds(first: int) -> Iterator[int]:
-    """SEED itself, so that a single round is had again by its seed; then what is drawn from it."""
+    """Yields SEED, so that one round can be repeated by its seed, and then numbers
+    drawn from it.
+    """
     yield first
     drawn = random.Random(first)
     while True:
@@ -32,7 +34,7 @@ def seeds(first: int) -> Iterator[int]:
 
 
 def round_of(seed: int, workers: int, more: list[str]) -> int:
-    """One round's exit code."""
+    """Runs one round, and returns its exit code."""
     command = [
         sys.executable,
         "-m",
@@ -46,7 +48,7 @@ def round_of(seed: int, workers: int, more: list[str]) -> int:
 
 
 def main() -> int:
-    """Rounds until the time is over; 0 if no test failed."""
+    """Runs rounds until the time is over, and returns 0 if no test failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--minutes", type=float, default=10)

@@ -1,4 +1,4 @@
-"""What waits for the next split."""
+"""Clients that a thread keeps for its next split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.ingest.client_cache import is_keeping, keep, keeping, take_client
 
 
 class Thing:
-    """Counts how often it was closed."""
+    """A client that counts how often it was closed."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -21,8 +21,9 @@ class Thing:
 
 
 def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
-    """Who takes a thing has it alone; what nobody takes is closed when the last split
-    is done, and nothing is closed twice.
+    """A kept client is given to one taker only.
+
+    Clients that are not taken are closed once, when the last split is done.
     """
     taken_client, unused_client = Thing(), Thing()
     with keeping():
@@ -35,7 +36,7 @@ def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
 
 
 def test_one_waits_under_a_key() -> None:
-    """The newer one stays, the older one is closed."""
+    """A newer client under the same key replaces the older one, which is closed."""
     older, newer = Thing(), Thing()
     with keeping():
         keep("a", older)
@@ -45,7 +46,7 @@ def test_one_waits_under_a_key() -> None:
 
 
 def test_without_keeping_nothing_waits() -> None:
-    """Outside of a run's splits a thing is closed at once."""
+    """Outside of a run's splits, a client is closed immediately."""
     client = Thing()
     keep("a", client)
     assert client.closed == 1
@@ -53,7 +54,7 @@ def test_without_keeping_nothing_waits() -> None:
 
 
 def test_all_are_closed_although_one_can_not_be() -> None:
-    """A thing that fails to close keeps no other one open."""
+    """A client that fails to close doesn't keep other clients open."""
 
     class Stuck(Thing):
         def close(self) -> None:
@@ -67,7 +68,7 @@ def test_all_are_closed_although_one_can_not_be() -> None:
 
 
 def test_each_thread_keeps_its_own() -> None:
-    """Clients belong to the thread that reads."""
+    """Kept clients belong to one thread; another thread doesn't see them."""
     thread_view: list[object] = []
     with keeping():
         keep("a", Thing())

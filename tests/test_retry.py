@@ -1,4 +1,4 @@
-"""Calls that are repeated after errors that may pass."""
+"""Calls that are repeated after temporary errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from windrow.ingest.retry import LONGEST_WAIT_SECONDS, growing_waits, retry
 def test_a_call_is_repeated_while_its_error_may_pass_and_a_wait_is_left(
     retriable: bool, waits: tuple[float, ...], tries: int
 ) -> None:
-    """What the last try failed with is raised as it is; a try that succeeds ends it."""
+    """A call is repeated until it succeeds or no wait is left; the last error is raised
+    unchanged.
+    """
     calls = 0
 
     def call() -> str:
@@ -37,7 +39,7 @@ def test_a_call_is_repeated_while_its_error_may_pass_and_a_wait_is_left(
 def test_waits_grow_up_to_a_bound_and_end_before_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A request is repeated soon at first, then every few seconds, and never beyond its time."""
+    """Waits grow up to a limit, and end before the deadline."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     waits = list[float]()

@@ -1,9 +1,8 @@
-"""Where the children of tests come from: one server process, which has imported what
-they need and has used none of it.
+"""The fork server from which tests start their child processes.
 
-A child then costs no start-up, and a library that doesn't survive a fork once it was
-used (deltalake's, librdkafka's threads) is as new in each. What is not installed is
-left out.
+The server has imported what the children need, and has used none of it. So a child starts
+quickly. Some libraries don't survive a fork after they were used (deltalake, and librdkafka's
+threads); each child gets them unused. Modules that aren't installed are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from multiprocessing.process import BaseProcess
 
 import psutil
 
-# The only one: Python keeps one fork server a process, and what it has imported is decided once,
-# by the first child.
+# Python keeps one fork server per process. The first child decides what the server imports.
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
@@ -30,9 +28,10 @@ SERVER.set_forkserver_preload(
 
 
 def stops(process: BaseProcess) -> bool:
-    """Return once a child has stopped itself at its crash point; False if it ended instead.
+    """Returns whether a child stopped itself at its crash point; False if it ended instead.
 
-    It is the server's child, not this process's: its state can be looked at, not waited for.
+    The child belongs to the fork server. So this process can look at its state, but not wait
+    for it.
     """
     state = psutil.Process(process.pid)
     deadline = time.monotonic() + 240

@@ -1,18 +1,18 @@
 """Kafka topics become tables, one bounded window at a time, exactly once.
 
-The names in `__all__` are windrow's public face, which needs no Dagster; `docs/python.md`
+The names in `__all__` are windrow's public names, which need no Dagster; `docs/python.md`
 shows how to use them. Everything else below `windrow` may change from one version to the
 next without notice, except `windrow.dagster` and `windrow.ingest.testing`.
 
-A name is loaded when it is first used, so `import windrow` costs nothing, and a program
-that only reads a spec loads neither Kafka's client nor Spark. No name is the name of a
-module of `windrow`: importing that module would replace it.
+A name is imported when it is first used. So `import windrow` takes no time, and a program
+that only reads a spec imports neither Kafka's client nor Spark. No public name equals the
+name of a module of `windrow`, because an import of that module would replace it.
 """
 
 TYPE_CHECKING = False
 """True for type checkers only.
 
-`typing` has the same constant, but takes longer to load than this module.
+`typing` has the same constant, but its import takes longer than that of this module.
 """
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
 
     def __getattr__(name: str) -> object:
-        """Loads a public name from its module (PEP 562).
+        """Imports a public name from its module (PEP 562).
 
         Raises:
             AttributeError: there is no such public name.
@@ -127,12 +127,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         if name not in _HOMES:
             msg = f"module 'windrow' has no attribute {name!r}"
             raise AttributeError(msg)
-        from importlib import import_module  # `import windrow` loads nothing
+        from importlib import import_module  # imported here, so that `import windrow` is quick
 
         module, _, attribute = _HOMES[name].partition(":")
         return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
+    """Returns the public names, for completion."""
     return sorted(__all__)

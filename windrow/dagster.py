@@ -1,6 +1,6 @@
 """The public names for Dagster code locations; `docs/python.md` lists them.
 
-- `KafkaTable`: a component that makes a pipeline of a file with `type:
+- `KafkaTable`: a component that makes a pipeline from a file with `type:
   windrow.dagster.KafkaTable`.
 - `kafka_table(spec)`: makes the same definitions in Python: the table's asset, with its
   topics, schedule and checks.

@@ -1,6 +1,6 @@
 """windrow in Airflow 3: each window is a partition of a DAG, run by the command `windrow`.
 
-A name is loaded when it is first used; Airflow itself is imported then.
+A name is imported when it is first used. Airflow itself is imported only then.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""One DAG for each pipeline's file. Reads the files alone: no windrow, and no Kafka.
+"""Makes one DAG for each pipeline's file. It only reads the files, without windrow or Kafka.
 
-windrow itself could tell the few settings that a DAG has, and isn't asked. Airflow parses each file
-twice a minute in its own environment, where windrow isn't, and again in each task: a process per
-file would need a cache, and each machine of Airflow's a `windrow` (or a container) for a parse. Nor
-is code of windrow's copied into this distribution: it uses what Airflow has, croniter and Jinja.
-What is read wrongly here makes no wrong window: `windrow run` checks the whole file.
+windrow itself isn't asked for the few settings that a DAG needs, for two reasons. Airflow
+parses each file twice a minute in its own environment, where windrow isn't installed, and
+again in each task. A `windrow` process per file would need a cache, and each machine of
+Airflow would need a `windrow` (or a container) only for parsing.
+
+No code of windrow is copied into this distribution, either. It uses packages that Airflow
+has, croniter and Jinja. A mistake in this reading makes no wrong window, because `windrow
+run` checks the whole file.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ from windrow_airflow.operators import (
 )
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-"""The partition keys of a DAG: the instants at which windows start, as windrow names them.
+"""The format of a DAG's partition keys: the start of a window, as windrow writes it.
 
-Airflow's own format has no time zone, and windrow takes no instant without one.
+Airflow's own format has no time zone, and windrow refuses instants without one.
 """
 
 _TEMPLATES = SandboxedEnvironment(autoescape=False, undefined=StrictUndefined)
@@ -42,7 +45,7 @@ _DURATION = re.compile(r"(\d+)(ms|[smhd])")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 TAG_LENGTH = 100
-"""The most characters of a tag, Airflow's own limit; a topic may have more."""
+"""The maximum length of a tag in characters, set by Airflow. A topic's name may be longer."""
 
 _NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 
@@ -69,20 +72,23 @@ def dags_from(
     options: Sequence[str] = (),
     **settings: Any,
 ) -> dict[str, DAG]:
-    """Makes a DAG of each pipeline below a folder, by its id: `globals().update(dags_from(...))`.
+    """Makes a DAG for each pipeline below a folder, by its id: `globals().update(dags_from(...))`.
+
+    A file that can't be used causes an import error for that file only. The other pipelines
+    have their DAGs.
 
     Args:
-        folder: where the pipelines' files lie: every `defs.yaml` that is one of windrow's.
-        command: as of `WindrowOperator`.
-        env: the same; also for the templates in the files.
-        kafka_conn_id: as of `WindrowOperator`.
-        options: as of `WindrowRunOperator`.
-        settings: of each DAG, as `default_args={"pool": "spark"}` or `max_active_runs=4`.
-
-    A file that can't be used is an import error of its own, and takes no other pipeline along.
+        folder: the folder with the pipelines' files: every `defs.yaml` of windrow in it and
+            below.
+        command: as for `WindrowOperator`.
+        env: as for `WindrowOperator`; also for the templates in the files.
+        kafka_conn_id: as for `WindrowOperator`.
+        options: as for `WindrowRunOperator`.
+        settings: arguments of each DAG, such as `default_args={"pool": "spark"}` or
+            `max_active_runs=4`.
 
     Raises:
-        ValueError: there is no pipeline that can be used.
+        ValueError: no pipeline can be used.
     """
     operator_options = {
         "command": command,
@@ -115,31 +121,31 @@ def dags_from(
 
 
 class MistakenPipeline(DAG):
-    """Stands for a file of which no DAG can be made: an import error of that file alone.
+    """A placeholder for a file that no DAG can be made from: an import error of that file alone.
 
-    Airflow makes an import error of each DAG that can't be serialized, under the file that it
-    names. One of the DAG file itself would take the DAGs of all pipelines away.
+    Airflow makes an import error of each DAG that can't be serialized, under the file that
+    the DAG names. An error of the DAG file itself would remove the DAGs of all pipelines.
     """
 
     # Airflow sets it to the DAG file
     relative_fileloc = property(lambda self: self.path, lambda *_: None)
-    # asked for when a DAG is serialized
+    # Airflow reads it when it serializes a DAG, so it raises the error
     edge_info = property(lambda self: self.refuse(), lambda *_: None)
 
     @classmethod
     def of(cls, path: Path, reason: str) -> MistakenPipeline:
-        """Makes it of a pipeline's file, and of what is wrong with it."""
+        """Makes the placeholder from a pipeline's file and its mistake."""
         dag = cls(re.sub(r"[^\w.-]", "_", str(path))[-200:], schedule=None)
         dag.path, dag.mistake = str(path), f"{path}: {reason}"
         return dag
 
     def refuse(self) -> None:
-        """Raises what is wrong with the file."""
+        """Raises the mistake of the file."""
         raise ValueError(self.mistake)
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Each `defs.yaml` below a folder; the folders of tables aren't searched."""
+    """Yields each `defs.yaml` below a folder. The folders of tables aren't searched."""
     for directory, folders, files in os.walk(folder):
         is_table = "_delta_log" in folders
         folders[:] = sorted(
@@ -150,16 +156,16 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 class _Env(dict[str, str]):
-    """What `env` is in a spec's templates: `env.NAME`, `env('NAME', 'default')`."""
+    """The object `env` in a spec's templates: `env.NAME`, `env('NAME', 'default')`."""
 
     def __call__(self, name: str, default: str | None = None) -> object:
         return self.get(name, StrictUndefined(name=name) if default is None else default)
 
 
 def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
-    """What a DAG needs of a pipeline's attributes; None if the file is another component's.
+    """Returns the attributes that a DAG needs; None if the file belongs to another component.
 
-    A subclass of windrow's component has another name, and the same attributes.
+    A subclass of windrow's component has another name and the same attributes.
     """
     documents = [
         document for document in yaml.load_all(text, yaml.BaseLoader) if isinstance(document, dict)
@@ -186,7 +192,7 @@ def _is_pipeline(document: Mapping[str, Any]) -> bool:
 
 
 def _fill_in(value: Any, env: _Env) -> Any:
-    """A value with its templates filled in, as windrow does."""
+    """Fills in the templates of a value, as windrow does."""
     if isinstance(value, dict):
         return {name: _fill_in(nested, env) for name, nested in value.items()}
     if isinstance(value, str) and "{{" in value:
@@ -244,7 +250,7 @@ def _dag(
             run = WindrowRunOperator(
                 task_id="run", spec=str(path), verb=verb, due=True, **of_table, **operator_options
             )
-        # the DAG's run fails with `run`, though `events` goes well
+        # `done` fails with `run`, so the DAG's run fails even though `events` succeeds
         run >> [WindrowEventsOperator(task_id="events", **of_table), EmptyOperator(task_id="done")]
     return dag
 
@@ -261,7 +267,7 @@ def _duration(written: str) -> timedelta:
 
 
 def _ticks(cron: str, start: datetime, span: timedelta) -> list[datetime]:
-    """The ticks of a cron expression in (start, start + span]."""
+    """Returns the ticks of a cron expression in (start, start + span]."""
     ticks, tick_iterator = list[datetime](), croniter(cron, start)
     while (tick := tick_iterator.get_next(datetime)) <= start + span:
         ticks.append(tick)

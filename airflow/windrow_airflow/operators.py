@@ -1,6 +1,6 @@
-"""Operators that run windows, and the sensor that waits until one is complete.
+"""Operators that run windows, and the sensor that waits until a window is complete.
 
-Each starts `windrow` as a process. What its exit codes mean to Airflow is in `_failure`.
+Each starts `windrow` as a process. `_failure` maps its exit codes to Airflow's exceptions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windrow_airflow.process import (
 )
 
 _BATCH = re.compile(r"(batch-)?\d{1,9}(/.*)?")
-"""The name of a micro-batch, or of several."""
+"""Matches the name of a micro-batch, or of several."""
 
 _COMMITTED = "committed"
 """The XCom of a failed task with the windows that it has committed, for their events."""
@@ -46,14 +46,17 @@ _RETRIED = {UNREACHABLE: WindrowUnreachable, TOO_EARLY: WindrowTooEarly}
 
 
 def _failure(ended: Ended) -> AirflowException:
-    """The exception for an exit code; what no retry mends fails the task at once."""
+    """Returns the exception for an exit code.
+
+    An error that no retry fixes fails the task at once.
+    """
     if ended.code in {REFUSED, WRONG_SPEC, BUG}:
         return AirflowFailException(ended.message)
     return _RETRIED.get(ended.code, AirflowException)(ended.message)
 
 
 class WindrowOperator(BaseOperator):
-    """Base: a pipeline, and how `windrow` is started for it."""
+    """The base class: a pipeline, and how `windrow` is started for it."""
 
     template_fields: Sequence[str] = ("spec", "window")
     ui_color = "#d7efe2"
@@ -68,16 +71,17 @@ class WindrowOperator(BaseOperator):
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Takes the pipeline's file, as `command` finds it on the worker.
+        """Makes the operator.
 
         Args:
-            spec: the file.
-            window: an instant, `START/END`, or a micro-batch's name; None: that of the DAG run.
+            spec: the pipeline's file, at the path that `command` finds on the worker.
+            window: an instant, `START/END`, or a micro-batch's name; None: the window of
+                the DAG run.
             command: the program, or its words: `["docker", "run", ...]`.
-            env: added to the environment of the process.
-            kafka_conn_id: a connection of Airflow's Kafka provider; the process gets its
-                properties as variables, `sasl.password` as `KAFKA_SASL_PASSWORD`.
-            kwargs: those of each operator of Airflow's.
+            env: variables that are added to the environment of the process.
+            kafka_conn_id: a connection of Airflow's Kafka provider. The process gets its
+                properties as variables: `sasl.password` as `KAFKA_SASL_PASSWORD`.
+            kwargs: the arguments of Airflow's operators.
         """
         super().__init__(**kwargs)
         self.spec = spec
@@ -88,7 +92,7 @@ class WindrowOperator(BaseOperator):
         self._process: Process | None = None
 
     def start(self, *words: str) -> Ended:
-        """Runs `windrow` to its end, its log line by line in the task's."""
+        """Starts `windrow` and waits for its end, with its log in the task's log, line by line."""
         self._process = Process([*self.command, *words], {**self._connection(), **self.env})
         try:
             return self._process.run(lambda line: self.log.info("%s", line))
@@ -106,9 +110,10 @@ class WindrowOperator(BaseOperator):
             self._process.interrupt()
 
     def window_of(self, context: Context) -> str:
-        """The window that is named here, by the param `window`, or by the DAG run.
+        """Returns the window of the operator, of the param `window`, or of the DAG run.
 
-        Never the logical date: of a run by hand that isn't where its interval starts.
+        The logical date is never used, because in a manual run it isn't the start of the
+        interval.
         """
         named = self.window or context["params"].get("window") or context.get("partition_key")
         if named:
@@ -124,7 +129,7 @@ class WindrowOperator(BaseOperator):
 
 
 class WindrowRunOperator(WindrowOperator):
-    """Commits the window of a DAG run, exactly once; one that is committed is only reported."""
+    """Commits the window of a DAG run, exactly once. A committed window is only reported."""
 
     template_fields = (*WindrowOperator.template_fields, "verb")
 
@@ -142,14 +147,14 @@ class WindrowRunOperator(WindrowOperator):
         """Takes the arguments of `WindrowOperator`, and others.
 
         Args:
-            verb: `run`, or `replay`, which replaces what is committed.
-            due: a scheduled run that nobody has cleared runs all other windows that are due, too.
+            verb: `run`, or `replay`, which replaces committed windows.
+            due: a scheduled run that was not cleared also runs all other due windows.
             options: more words of the command: `["--connect", "sc://spark:15002"]`.
-            deferrable: wait in the triggerer for the end of a window that isn't over; False:
-                it counts as a try.
-            retries: of what may be mended by another try, alone.
-            retry_delay: between two tries.
-            kwargs: those of `WindrowOperator`.
+            deferrable: wait in the triggerer for the end of a window that isn't over;
+                False: it counts as a try.
+            retries: the number of retries, only after errors that another try may fix.
+            retry_delay: the time between two tries.
+            kwargs: the arguments of `WindrowOperator`.
         """
         super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
         self.verb = verb
@@ -158,21 +163,24 @@ class WindrowRunOperator(WindrowOperator):
         self.deferrable = deferrable
 
     def words(self, context: Context) -> list[str]:
-        """The words of the command that say what is run."""
+        """Returns the words of the command that say which windows are run."""
         words = [self.verb, self.spec, "--window", self.window_of(context)]
         run = context["dag_run"]
         is_tick = run.run_type == "scheduled" and not run.clear_number
         return [*words, "--due"] if self.due and is_tick and self.verb == "run" else words
 
     def request(self, context: Context) -> str:
-        """The same in each retry; another one once somebody has cleared the run."""
+        """Returns the request's id, which is the same in each retry.
+
+        After a user cleared the run, it is another id.
+        """
         ti, cleared = context["ti"], context["dag_run"].clear_number
         request = f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"
         return f"{request} {cleared}" if cleared else request
 
     def execute(self, context: Context, event: object = None) -> dict[str, Any]:
-        """Runs the command; returns a summary of the receipts."""
-        del event  # of the trigger: it is time
+        """Calls the command; returns a summary of the receipts."""
+        del event  # the trigger's event only says that the time has come
         ti = context["ti"]
         ended = self.start(*self.words(context), *self.options, "--request", self.request(context))
         until = ended.document.get("error", {}).get("until")
@@ -201,7 +209,7 @@ class WindrowRunOperator(WindrowOperator):
 def _tell(
     context: Context, outlets: Sequence[Any], extra: Mapping[str, Any], windows: Sequence[str]
 ) -> None:
-    """Gives each asset among the outlets one event a window."""
+    """Adds one event per window to each asset among the outlets."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
             outlet_events = context["outlet_events"][outlet]
@@ -211,17 +219,18 @@ def _tell(
 
 
 class WindrowEventsOperator(BaseOperator):
-    """Tells the events of the windows that failed tasks before it have committed.
+    """Adds the asset events of the windows that were committed by failed upstream tasks.
 
-    Airflow drops the events of a task that fails, also if it fails for one window of many.
+    Airflow drops the events of a task that fails, even if it fails for only one window of
+    many.
     """
 
     def __init__(self, *, trigger_rule: str = "all_failed", **kwargs: Any) -> None:
-        """Takes the arguments of each operator of Airflow's, the assets as `outlets`."""
+        """Takes the arguments of Airflow's operators, with the assets as `outlets`."""
         super().__init__(trigger_rule=trigger_rule, **kwargs)
 
     def execute(self, context: Context) -> None:
-        """Tells them; skipped if there are none."""
+        """Adds the events. The task is skipped if there are none."""
         ti, upstream_ids = context["ti"], sorted(self.upstream_task_ids)
         committed_runs = [run for run in ti.xcom_pull(task_ids=upstream_ids, key=_COMMITTED) if run]
         if not committed_runs:
@@ -231,10 +240,13 @@ class WindrowEventsOperator(BaseOperator):
 
 
 class WindrowCatchUpOperator(WindrowRunOperator):
-    """Commits many windows in one process: `START/END`, or all micro-batches that are waiting."""
+    """Commits many windows in one process: `START/END`, or all waiting micro-batches."""
 
     def words(self, context: Context) -> list[str]:
-        """Goes on behind a refused window, and fails at the end."""
+        """Returns the words of the command.
+
+        The command continues after a refused window, and fails at the end.
+        """
         named = self.window or context["params"].get("window")
         if not named:
             return ["run", self.spec, "--drain"]
@@ -249,24 +261,26 @@ class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         """Takes the arguments of `WindrowOperator` and of Airflow's sensors.
 
-        `deferrable`: ask from the triggerer, where `command` must be, too.
+        Args:
+            deferrable: ask from the triggerer, where `command` must be installed, too.
+            kwargs: the arguments of `WindrowOperator` and of Airflow's sensors.
         """
         super().__init__(**kwargs)
         self.deferrable = deferrable
 
     def words(self, context: Context) -> list[str]:
-        """The words of the command that asks."""
+        """Returns the words of the command that asks for the window's state."""
         return ["state", self.spec, "--window", self.window_of(context)]
 
     def poke(self, context: Context) -> bool:
-        """Asks once. What can't be reached is asked again."""
+        """Asks once. If a system can't be reached, the sensor asks again later."""
         ended = self.start(*self.words(context))
         if ended.code and ended.code not in _RETRIED:
             raise _failure(ended)
         return ended.code == 0
 
     def execute(self, context: Context) -> None:
-        """Asks once, and defers until it is complete."""
+        """Asks once, and defers until the window is complete."""
         if not self.deferrable:
             super().execute(context)
         elif not self.poke(context):
@@ -282,7 +296,7 @@ class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):
             )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
-        """Ends as the trigger's last answer says."""
+        """Raises an exception if the trigger's last answer is a failure."""
         del context
         ended = Ended(event["code"], event["document"])
         if ended.code:

@@ -1,4 +1,4 @@
-"""Runs `windrow` as a process, in whatever environment it lives. No Airflow here."""
+"""Starts `windrow` as a process, in any environment. This module doesn't need Airflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED, WRONG_SPEC, UNREACHABLE, TOO_EARLY, BUG = 1, 2, 3, 4, 70
 """Exit codes of `windrow`."""
 
 GRACE = 50.0
-"""Seconds that an interrupted process has for its end, before it is killed.
+"""Seconds that an interrupted process has to end, before it is killed.
 
 Airflow kills the task itself after `[core] killed_task_cleanup_time`, by default 60.
 """
@@ -26,9 +26,11 @@ Airflow kills the task itself after `[core] killed_task_cleanup_time`, by defaul
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a process: its exit code (negative: the signal that killed it), its document.
+    """The end of a process.
 
-    `document`: what it printed with `--json`; empty if that is none.
+    Attributes:
+        code: its exit code; a negative one is the signal that killed it.
+        document: the JSON document that it printed; empty if the output isn't one.
     """
 
     code: int
@@ -36,28 +38,37 @@ class Ended:
 
     @property
     def message(self) -> str:
-        """Why it failed, in one paragraph."""
+        """The reason of the failure, in one paragraph."""
         error = self.document.get("error", {})
         text = error.get("message") or error.get("kind") or "the log says why"
         return f"windrow ended with exit code {self.code}: {text}"
 
 
 class Process:
-    """A `windrow` process with a process group of its own."""
+    """A `windrow` process in its own process group."""
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        """`env`: added to this process's own environment."""
+        """Makes the process, without starting it.
+
+        Args:
+            words: the words of the command.
+            env: variables that are added to the environment of this process.
+        """
         self._words = [*words, "--json"]
         self._added = dict(env)
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, say: Callable[[str], None]) -> Ended:
-        """Runs it to its end; `say` gets each line of its log.
+        """Starts the process and waits for its end.
+
+        Args:
+            say: called with each line of its log.
 
         Raises:
             OSError: the program can't be started.
         """
-        # no pipe for the document: whoever else holds its end, such as a JVM, would be waited for
+        # A file, not a pipe: reading a pipe ends only when all processes that have it, such as a
+        # JVM, have ended.
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as document:
             process = self._process = subprocess.Popen(
                 self._words,
@@ -74,7 +85,7 @@ class Process:
             log.start()
             try:
                 code = self._wait(process)
-            except BaseException:  # a timeout of Airflow's, among others
+            except BaseException:  # for instance, a timeout of Airflow
                 self.interrupt()
                 raise
             log.join(5)
@@ -88,16 +99,17 @@ class Process:
 
     @staticmethod
     def _wait(process: subprocess.Popen[str]) -> int:
-        """Waits in small steps: `interrupt` is called inside of it, by a signal handler.
+        """Waits in small steps, because a signal handler may call `interrupt` during the wait.
 
-        `Popen.wait` without a limit keeps a lock meanwhile, and `interrupt` would see no end.
+        `Popen.wait` without a timeout keeps a lock, so `interrupt` would not notice the
+        end.
         """
         while (code := process.poll()) is None:
             time.sleep(0.05)
         return code
 
     def interrupt(self) -> None:
-        """Asks the process and all that it started to end, as Ctrl-C does, and waits for it."""
+        """Asks the process and its children to end, as Ctrl-C does, and waits for the process."""
         if self._process is None or self._process.poll() is not None:
             return
         with suppress(ProcessLookupError):
@@ -110,7 +122,7 @@ class Process:
 
 
 def unstartable(program: str, error: OSError) -> str:
-    """The sentence about a program that isn't there, or may not be run."""
+    """Returns the sentence about a program that doesn't exist, or may not be run."""
     return (
         f"{program} can't be started on this worker: {error.strerror}. Give the place of windrow"
         " there as `command`."
@@ -118,9 +130,10 @@ def unstartable(program: str, error: OSError) -> str:
 
 
 def document_in(text: str, env: Mapping[str, str]) -> Mapping[str, Any]:
-    """The document in what was printed: all of it, or nothing that can be used.
+    """Returns the JSON document in the output; empty if the whole output isn't a document.
 
-    Only the sentence of its error is masked, which is shown: a secret may occur in any number.
+    Only the sentence of its error is masked, because only that is shown, and a short secret
+    may also occur in any number.
     """
     with suppress(ValueError):
         document = json.loads(text)
@@ -132,9 +145,10 @@ def document_in(text: str, env: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What becomes of a run's document in XCom and in asset events: a few numbers.
+    """Returns a few numbers of a run's document, for XCom and asset events.
 
-    The receipts stay in the table: Airflow keeps each event for ever, in a row of its database.
+    The receipts stay in the table. Airflow keeps each event for ever, in a row of its
+    database.
     """
     windows = document.get("windows", [])
     receipts = [window["committed"]["receipt"] for window in windows]
@@ -168,7 +182,7 @@ _COUNTS = {
 
 
 def keys(document: Mapping[str, Any]) -> list[str]:
-    """The windows of a run's document, as windrow and Airflow's partitions name them."""
+    """Returns the windows of a run's document, as windrow and Airflow's partitions name them."""
     starts = [
         window["committed"]["receipt"]["plan"]["window"]["start"]
         for window in document.get("windows", [])
@@ -177,7 +191,7 @@ def keys(document: Mapping[str, Any]) -> list[str]:
 
 
 def variables(extra: Mapping[str, Any]) -> dict[str, str]:
-    """The properties of a connection to Kafka as variables: `KAFKA_SASL_PASSWORD`."""
+    """Converts the properties of a connection to Kafka to variables: `KAFKA_SASL_PASSWORD`."""
     return {
         "KAFKA_" + name.upper().replace(".", "_"): value
         if isinstance(value, str)
@@ -187,10 +201,10 @@ def variables(extra: Mapping[str, Any]) -> dict[str, str]:
 
 
 def mask_secrets(text: str, env: Mapping[str, str]) -> str:
-    """The text without the values of variables that are secret by their names.
+    """Returns the text without the values of variables whose names mark them as secret.
 
-    Airflow's own masking doesn't reach each copy of a task's log, such as the one in the
-    scheduler's output. As there, values of less than five characters stay.
+    Airflow's own masking doesn't reach each copy of a task's log, such as the copy in the
+    scheduler's output. Like Airflow's, it leaves values of less than five characters.
     """
     secrets = (v for name, v in env.items() if any(part in name for part in _SECRET) and len(v) > 4)
     for value in sorted(secrets, key=len, reverse=True):

@@ -1,4 +1,4 @@
-"""The trigger that asks whether a window is complete, again and again."""
+"""The trigger that asks repeatedly whether a window is complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow_airflow.process import (
 
 
 class WindrowCompleteTrigger(BaseTrigger):
-    """Runs `windrow state` every `seconds`, until the window is complete or that can't be told."""
+    """Calls `windrow state` every `seconds`, until the window is complete or an error is final."""
 
     def __init__(
         self,
@@ -32,16 +32,17 @@ class WindrowCompleteTrigger(BaseTrigger):
         kafka_conn_id: str | None,
         seconds: float,
     ) -> None:
-        """Takes the words of the command, and what `WindrowOperator` takes.
+        """Takes the words of the command, and arguments of `WindrowOperator`.
 
-        A connection's secrets aren't among them: Airflow keeps them in its database.
+        The secrets of a connection aren't arguments, because Airflow stores a trigger's
+        arguments in its database.
         """
         super().__init__()
         self.words, self.env = list(words), dict(env)
         self.kafka_conn_id, self.seconds = kafka_conn_id, seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class, and its arguments."""
+        """Returns the class and its arguments."""
         names = ("words", "env", "kafka_conn_id", "seconds")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
@@ -58,11 +59,15 @@ class WindrowCompleteTrigger(BaseTrigger):
                 code, error = await self._ask(added)
             except OSError as failed:
                 code, error = WRONG_SPEC, {"message": unstartable(self.words[0], failed)}
-        # the error alone: events are kept in Airflow's database
+        # only the document's error, because Airflow stores events in its database
         yield TriggerEvent({"code": code, "document": {"error": error}})
 
     async def _ask(self, added: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """Asks once, its log in the task's; returns the exit code, and the document's error."""
+        """Asks once, and copies the log to the task's log.
+
+        Returns:
+            The exit code, and the document's error.
+        """
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             *self.words,

@@ -92,7 +92,7 @@ def forget(home: Home = PROJECT) -> None:
 
 
 def main() -> None:
-    """Runs a command; windrow's errors become a paragraph, not a stack trace."""
+    """Calls a command. One of windrow's errors becomes a paragraph, not a stack trace."""
     try:
         app()
     except WindrowError as error:

@@ -1,8 +1,8 @@
 """A day of changes to a table of customers, as Debezium writes them. Pure.
 
 The same seed makes the same messages. First comes a snapshot of all customers, then
-inserts, updates, and deletions, each with a tombstone behind it. Sometimes a customer
-gets another key: Debezium writes that as a deletion and an insert.
+inserts, updates and deletions. Each deletion is followed by a tombstone. Sometimes a
+customer gets another key: Debezium writes that as a deletion and an insert.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ _NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")
 
 
 class CustomerRow(msgspec.Struct, frozen=True):
-    """A row of the database. `born`: days since 1970; `credit`: in cents."""
+    """A row of the database.
+
+    Attributes:
+        customer: the primary key.
+        name: the customer's name.
+        city: the customer's city.
+        born: the date of birth, in days since 1970.
+        credit: the credit, in cents.
+    """
 
     customer: str
     name: str
@@ -37,7 +45,16 @@ class CustomerRow(msgspec.Struct, frozen=True):
 
 
 class CustomerMessage(msgspec.Struct, frozen=True):
-    """A message to produce. `row`: the customer's row after it; None if it is deleted."""
+    """A message to produce.
+
+    Attributes:
+        partition: the partition that it is produced to.
+        key: the message's key.
+        value: the message's value; None for a tombstone.
+        timestamp: its timestamp, in epoch milliseconds.
+        customer: the primary key of the customer.
+        row: the customer's row after the change; None if it is deleted.
+    """
 
     partition: int
     key: bytes
@@ -48,7 +65,7 @@ class CustomerMessage(msgspec.Struct, frozen=True):
 
 
 def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
-    """The messages of the 24 hours from `start`, in the order in which the database wrote them."""
+    """Yields the messages of the 24 hours from `start`, in the order of the database's writes."""
     rng = random.Random(seed)
     rows = {f"customer-{n:04d}": _customer(rng, f"customer-{n:04d}") for n in range(THERE_BEFORE)}
     begin = int(start.timestamp() * 1000)
@@ -117,7 +134,7 @@ def _message(
 
 
 def _image(row: CustomerRow | None) -> dict[str, Any] | None:
-    """A row as Connect's JsonConverter writes it: a decimal as the bytes of its digits."""
+    """Returns a row as Connect's JsonConverter writes it: a decimal is the bytes of its digits."""
     if row is None:
         return None
     digits = row.credit.to_bytes(row.credit.bit_length() // 8 + 1, "big", signed=True)

@@ -1,7 +1,7 @@
 """A day of orders as a sequence of messages, the same for the same seed. Pure.
 
-Timestamps go up within each hour, but 1.5% of the messages are late: they have an
-earlier time than their neighbours.
+Timestamps go up within each hour, except for 1.5% late messages, which have an earlier time
+than the messages around them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,17 @@ CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
 
 
 class OrderMessage(msgspec.Struct, frozen=True):
-    """A message to produce. `through`: outside of transactions, or the end of its one."""
+    """A message to produce.
+
+    Attributes:
+        kind: what the message is.
+        through: "plain" outside of transactions, else how its transaction ends.
+        partition: the partition that it is produced to.
+        key: the message's key.
+        value: the message's value.
+        timestamp: its timestamp, in epoch milliseconds.
+        order_id: the id of the order; None for other messages.
+    """
 
     kind: Kind
     through: Through
@@ -43,10 +53,10 @@ class OrderMessage(msgspec.Struct, frozen=True):
 
 
 def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
-    """The messages of 24 hours from `start`.
+    """Yields the messages of the 24 hours from `start`.
 
-    Exactly `orders` orders, and besides them poison messages, tombstones and one aborted
-    transaction.
+    There are exactly `orders` orders, and in addition poison messages, tombstones and one
+    aborted transaction.
     """
     rng = random.Random(seed)
     first = 1
@@ -59,9 +69,9 @@ def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
 def _hour(
     rng: random.Random, start: datetime, hour: int, first: int, count: int
 ) -> Iterator[OrderMessage]:
-    """One hour of orders, by time; in some hours a twentieth of them is a transaction.
+    """Yields one hour of orders, by time. In some hours a twentieth of them is a transaction.
 
-    The orders of an aborted transaction come in addition; their ids are far from all
+    The orders of an aborted transaction are additional ones. Their ids are far from all
     others.
     """
     begin, earliest = (int((start + timedelta(hours=h)).timestamp() * 1000) for h in (hour, 0))
@@ -89,7 +99,7 @@ def _hour(
 def _poison_and_tombstones(
     rng: random.Random, hour: int, count: int
 ) -> dict[int, list[bytes | None]]:
-    """The poison messages and tombstones of an hour, by the order that they follow."""
+    """Returns the poison messages and tombstones of an hour, by the order that they follow."""
     values = [value for i, (_, value) in enumerate(POISON) if i % HOURS == hour]
     values_and_nulls: list[bytes | None] = [
         *values,
@@ -102,7 +112,7 @@ def _poison_and_tombstones(
 
 
 def _late(rng: random.Random, now: int, earliest: int) -> int:
-    """The order's timestamp: now, or for 1 in 100 some minutes, for 1 in 200 some hours ago."""
+    """Returns an order's timestamp: now; for 1% some minutes ago; for 0.5% some hours ago."""
     draw = rng.random()
     if draw < 0.985:
         return now

@@ -99,23 +99,23 @@ class DemoHome:
             self.env_file.unlink(missing_ok=True)
 
     def _other_lines(self) -> list[str]:
-        """The lines of .env that are not the demo's."""
+        """Returns the lines of .env that don't belong to the demo."""
         lines = self.env_file.read_text().splitlines() if self.env_file.exists() else []
         return [line for line in lines if line.partition("=")[0].strip() not in OURS]
 
     def start(self) -> datetime:
-        """The start of the demo's day."""
+        """Returns the start of the demo's day."""
         return datetime.fromisoformat(str(self._variables()["ORDERS_START"]))
 
     def enter(self) -> None:
-        """Loads .env into this process's environment; it wins over the shell's variables."""
+        """Loads .env into this process's environment. It overrides the shell's variables."""
         os.environ.update(
             {name: value for name, value in self._variables().items() if value is not None}
         )
 
 
 def last_full_day(now: datetime) -> datetime:
-    """The start of the last 24 full hours that are closed for good."""
+    """Returns the start of the last 24 full hours whose windows are closed."""
     return (now.astimezone(UTC) - CLOSED_FOR).replace(
         minute=0, second=0, microsecond=0
     ) - timedelta(hours=24)

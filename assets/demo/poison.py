@@ -51,4 +51,4 @@ POISON: tuple[tuple[str, bytes], ...] = (
     ("a wrong type inside a struct", _order(ship_to='{"city":"Bergen","postcode":5003}')),
     ("a value that the schema's check refuses", _order(currency='"XXX"')),
 )
-"""(what is wrong, the message's value)."""
+"""(the mistake, the message's value)."""

@@ -1,6 +1,7 @@
 """Produces the day of orders and customers once, and writes the manifests.
 
-They have a line for each produced message; the checks compare the tables with them.
+A manifest has a line for each produced message. The checks compare the tables with the
+manifests.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TOPIC_CONFIG = {
 def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) -> int:
     """Makes the topic of orders and fills it; returns the number of messages.
 
-    The manifest is written last, so if it exists, the topic is complete.
+    The manifest is written last. If it exists, the topic is complete.
     """
     create(bootstrap, ORDERS)
     messages = list(day(start, orders))

@@ -1,4 +1,4 @@
-"""`make demo`: set up once, run the day's windows, show them, check them."""
+"""`make demo`: sets up once, runs the day's windows, shows them, checks them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,20 @@ from windrow.ingest.runner.context import Result
 from windrow.ingest.testing.checker import check as compare
 
 WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
-"""What the rows are in, if not one table."""
+"""Where the rows are, if not in one table."""
 
 
 def demo(home: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
-    """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
+    """Runs the whole demo, and stops the broker at the end if the demo started it.
 
-    `sink`: only the orders, into a sink of `sinks.SINKS`.
+    Args:
+        home: the demo's folders.
+        orders: the number of orders to produce.
+        console: the console for messages.
+        sink: only the orders are ingested, into this sink of `sinks.SINKS`.
+
+    Returns:
+        True if everything is right.
     """
     broker = EmbeddedBroker(home.kafka, find_jars())
     was_running = broker.running()
@@ -63,7 +70,10 @@ def demo(home: DemoHome, orders: int, console: Console, sink: str | None = None)
 
 
 def pipelines(home: DemoHome, sink: str | None = None) -> tuple[dg.Definitions, list[PipelineSpec]]:
-    """The orders' pipeline, and without a `sink` the customers'. Reads the environment."""
+    """Returns the pipeline of the orders, and without a `sink` that of the customers too.
+
+    The environment is read.
+    """
     if sink is None:
         from windrow.assets.definitions import defs
 
@@ -106,9 +116,9 @@ def _set_up(home: DemoHome, broker: EmbeddedBroker, orders: int, console: Consol
 def _ingest(
     home: DemoHome, definitions: dg.Definitions, specs: list[PipelineSpec], console: Console
 ) -> bool:
-    """Runs the 24 windows of orders, then the customers' micro-batches, through Dagster.
+    """Runs the 24 windows of orders through Dagster, then the customers' micro-batches.
 
-    Also if they are committed already, which shows that nothing is written twice.
+    It also does so if they are already committed, which shows that no row is written twice.
     """
     committed_before = [_read_committed(spec) for spec in specs]
     keys = day_keys(specs[0], home.start())
@@ -126,7 +136,7 @@ def _ingest(
 def report(home: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
     """Prints a line for each window, the results of the checks, and the next steps.
 
-    Returns whether nothing is wrong.
+    Returns True if everything is right.
 
     Raises:
         SpecError: there is nothing to check yet.
@@ -191,7 +201,7 @@ def _say(console: Console, mistakes: Sequence[str], right: str) -> None:
 
 
 def _short(path: str) -> str:
-    """The path relative to the working directory, if it is below that."""
+    """Returns the path relative to the working directory, if it is below that."""
     working_folder = Path.cwd()
     return (
         str(Path(path).relative_to(working_folder))
@@ -209,9 +219,9 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 def materialize(
     defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str] = ()
 ) -> dg.ExecuteInProcessResult:
-    """Observes the topic, then runs the windows of `keys` in one run, or waiting micro-batches.
+    """Observes the topic, then runs the windows of `keys`, or else the waiting micro-batches.
 
-    Both are in the history of DAGSTER_HOME afterwards.
+    Both runs are in the history of DAGSTER_HOME afterwards.
     """
     instance = dg.DagsterInstance.get()
     defs.resolve_implicit_global_asset_job_def().execute_in_process(
@@ -224,13 +234,13 @@ def materialize(
 
 
 def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
-    """The partition keys of the day's windows, from `start` on."""
+    """Returns the partition keys of the day's windows, from `start` on."""
     window = in_time(spec.window)
     return [key_of(window, start + timedelta(hours=n)) for n in range(HOURS)]
 
 
 def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) -> None:
-    """Prints why a run failed, by the error of its first failed step."""
+    """Prints the reason why a run failed: the error of its first failed step."""
     errors = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
     reason = errors[0] if errors else "the run failed before its first step"
     console.print(f"[red]The run failed.[/red] {reason}\nMore in {log}", soft_wrap=True)
@@ -260,7 +270,7 @@ CUSTOMER = ("customer", "name", "city", "born", "credit", "changed_at")
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The numbers of produced messages, and what the checker found wrong."""
+    """The numbers of produced messages, and the mistakes that the check found."""
 
     orders: int
     dead: int
@@ -286,7 +296,7 @@ def check(
         if kind != "aborted":
             produced[TopicPartition(ORDERS, partition)][offset] = order_id
     kinds = Counter(messages["kind"])
-    # a reader gives the table's files in any order
+    # a reader returns the table's files in any order
     in_order = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     comparison = compare(produced, [in_order], dead, receipts, "order_id")
     return Verdict(
@@ -298,7 +308,7 @@ def check(
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """The numbers of changes and of customers after them, and a sentence per problem."""
+    """The number of changes, the number of customers after them, and a sentence per mistake."""
 
     changes: int
     customers: int
@@ -306,13 +316,13 @@ class Folded(msgspec.Struct, frozen=True):
 
 
 def fold(changes: pl.DataFrame) -> pl.DataFrame:
-    """Each customer's last row; customers whose last change is a deletion have none."""
+    """Returns each customer's last row, without customers whose last change is a deletion."""
     last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
     return last.filter(~pl.col("gone")).select(CUSTOMER)
 
 
 def _describe_problem(description: str, rows: pl.DataFrame) -> list[str]:
-    """A sentence about customers that are wrong, if there are any."""
+    """Returns a sentence about customers that are wrong, if there are any."""
     first = ", ".join(rows["customer"].head(5))
     return [f"{rows.height} {description}, the first: {first}"] if rows.height else []
 

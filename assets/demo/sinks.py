@@ -1,6 +1,6 @@
 """Every kind of sink for the day's orders: its section of the spec, and a reader of its rows.
 
-The readers are others than windrow's.
+The readers don't use windrow's code to read rows, so that they are an independent check.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ SINKS: Mapping[str, Mapping[str, Any]] = {
     },
     "sqlite": {"path": "shop.sqlite", "table": "orders"},
 }
-"""Kinds, and what is behind a `-` their variants: the settings of `sink`, but for its `kind`."""
+"""The settings of `sink` without `kind`. A name is a kind, or `KIND-VARIANT`."""
 
 
 def orders_into(home: DemoHome, name: str) -> Path:
-    """Writes the orders' pipeline with another id and another sink, whose server it starts.
+    """Writes the orders' pipeline with another id and another sink, and starts the sink's server.
 
     It is a file, so that the command `windrow` can be used with it afterwards.
     """
@@ -88,7 +88,7 @@ def orders_into(home: DemoHome, name: str) -> Path:
 
 
 def rows_of(spec: PipelineSpec, columns: Sequence[str] = ROW) -> pa.Table:
-    """All rows of the pipeline's table, by another reader than windrow's."""
+    """Returns all rows of the pipeline's table, read without windrow's own readers."""
     return READERS[spec.sink.kind](spec).select(columns).collect().to_arrow()
 
 

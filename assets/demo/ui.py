@@ -25,10 +25,10 @@ _WARNINGS = (
 
 
 def serve(home: DemoHome, console: Console) -> None:
-    """Runs the broker and Dagster in the foreground, and ends them.
+    """Keeps the broker and Dagster running in the foreground, and ends them.
 
     Raises:
-        SpecError: the demo was never run, or the UI is running already.
+        SpecError: the demo was never run, or the UI is already running.
     """
     if not home.is_set_up():
         raise SpecError("There is nothing to show yet", "setup", "Run the demo first: make demo")
@@ -47,7 +47,7 @@ def serve(home: DemoHome, console: Console) -> None:
 
 
 def stop(home: DemoHome) -> list[str]:
-    """Ends the UI and the broker; returns their names, if they were running."""
+    """Stops the UI and the broker; returns their names, if they were running."""
     broker = EmbeddedBroker(home.kafka, home.kafka)  # the jars are needed for a start only
     # asked first, because the UI's process stops the broker when it ends
     broker_ran = broker.running()
@@ -57,7 +57,7 @@ def stop(home: DemoHome) -> list[str]:
 
 
 def _end(home: DemoHome) -> bool:
-    """Ends Dagster's processes; returns whether they were running."""
+    """Stops Dagster's processes; returns whether they were running."""
     process = find_noted(home.ui_file)
     home.ui_file.unlink(missing_ok=True)
     if process is not None:
@@ -101,7 +101,7 @@ def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _free_port() -> int:
-    """The first free port from 3000 on."""
+    """Returns the first free port from 3000 on."""
     for port in range(_FIRST_PORT, _FIRST_PORT + 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,5 @@
-"""The administration of a pipeline, apart from running it.
+"""The administration of a pipeline, except for running it.
 
-Lag, messages, verification, lost receipts and ledgers, dead letters, rebase and rebind.
+That is lag, messages, verification, lost receipts and ledgers, dead letters, rebase and
+rebind.
 """

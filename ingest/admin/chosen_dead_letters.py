@@ -24,15 +24,20 @@ from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, fit_columns
 
 PAYLOAD = ("key", "value", "headers")
-"""The columns that hold the message itself."""
+"""The columns with the message itself."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A choice of a window's dead letters: by stage, by reason, or by both; None: any.
+    """A choice of a window's dead letters.
+
+    Any reason is accepted, because formats and rules have their own reasons.
+
+    Attributes:
+        stage: the stage that refused the message; None: any.
+        reason: the reason; None: any.
 
     Raises:
-        SpecError: there is no such stage. Any reason is accepted, because formats and
-            rules have reasons of their own.
+        SpecError: there is no such stage.
     """
 
     stage: str | None = None
@@ -47,7 +52,7 @@ class Chosen(msgspec.Struct, frozen=True):
             )
 
     def may_be_in(self, receipt: Receipt) -> bool:
-        """Returns whether a window may have any, by the counts of its receipt.
+        """Returns whether a window may have chosen dead letters, by the counts of its receipt.
 
         A receipt counts dead letters by reason, not by stage.
         """
@@ -57,7 +62,7 @@ class Chosen(msgspec.Struct, frozen=True):
         )
 
     def count_by_reason(self, receipts: Iterable[Receipt]) -> Counter[str]:
-        """Counts the dead letters of committed windows by reason, of any stage."""
+        """Counts the dead letters of committed windows by reason, over all stages."""
         totals = sum((receipt.reasons for receipt in receipts), Counter[str]())
         return Counter({r: n for r, n in totals.items() if self.reason in {None, r}})
 
@@ -70,12 +75,13 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
-    """An attempt's dead letters of a window, in batches of bounded size.
+    """Returns an attempt's dead letters of a window, in batches of bounded size.
 
-    They have the columns of `DEAD_FILE`.
+    They have the columns of `DEAD_FILE`. Errors are raised while the iterator is read.
 
-    Raises (while the iterator is read):
-        UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
+    Raises:
+        UnreachableError: the dead-letter store doesn't answer.
+        RefusedError: the dead letters are damaged or lost.
     """
     return (
         fit_columns(batch, DEAD_FILE) for batch in dead_letters_of_attempt(store, window, attempt)
@@ -83,7 +89,7 @@ def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterato
 
 
 def messages_of(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Converts dead letters to messages. A timestamp that no table can hold is null."""
+    """Converts dead letters to messages. A timestamp that no table can store becomes null."""
     names = {DEFAULT[name]: name for name in ("topic", "partition", "offset", "timestamp")}
     plain = [names.get(name, name) for name in dead_letters.schema.names]
     return fit_columns(dead_letters.rename_columns(plain), MESSAGES)
@@ -109,14 +115,14 @@ def _document(dead_letter: dict[str, Any]) -> dict[str, Any]:
 def refused_attempts(
     store: DeadLetters, committed: Collection[Window], windows: Sequence[Window] | None
 ) -> dict[str, str]:
-    """The newest attempt with dead letters of each window that isn't committed, by its key.
+    """Returns the newest attempt with dead letters of each window that isn't committed, by key.
 
     Such an attempt was refused, died before its commit, or is running.
 
     Args:
-        store: knows the attempts that staged dead letters.
+        store: the dead letters; it knows the attempts that staged some.
         committed: the committed windows.
-        windows: the windows to look at; None: all.
+        windows: the windows to look for; None: all.
     """
     committed_keys = {window.key for window in committed}
     if windows is None:

@@ -1,6 +1,6 @@
-"""Completeness of the newest windows: their states, and who keeps one open, why, what to do.
+"""Completeness of the newest windows: their states, and why a window is still open.
 
-Dagster's check and sensor, and `windrow state`, which Airflow's sensor asks.
+Dagster's check and sensor use it, and `windrow state`, which Airflow's sensor calls.
 """
 
 from __future__ import annotations
@@ -31,16 +31,20 @@ def refuse_batches(spec: PipelineSpec) -> None:
 
 
 def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
-    """Measures how complete the newest committed windows are, and those in `more`.
+    """Measures how complete the newest committed windows are, and the windows of `more`.
 
-    Reads the ledger's copies of their receipts.
-    The watermark is None also if it lies before the oldest of these boundaries: then
-    none of these windows is complete either.
+    The ledger's copies of their receipts are read. The watermark is None also if it is
+    before the oldest of these windows: then none of them is complete.
+
+    Args:
+        pipeline: the pipeline.
+        newest: the number of newest windows.
+        more: receipts of other windows.
 
     Raises:
         GridError: the pipeline has micro-batches, which have no hours.
-        UnreachableError: the ledger doesn't answer, or the cluster, which is asked which
-            topics have LogAppendTime.
+        UnreachableError: the ledger doesn't answer, or the cluster, which is asked for the
+            topics with LogAppendTime.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     boundaries = ledger.newest(spec.id, newest + 1)
@@ -79,15 +83,17 @@ _REASONS: Mapping[How, tuple[str, str]] = {
         "The next window's run looks again.",
     ),
 }
-"""The reason why a mark proves nothing, and what to do, by `Mark.how`."""
+"""The reason why a mark doesn't prove completeness, and what to do, by `Mark.origin`."""
 
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
 
 def describe_holding(completeness: Completeness, newest: Boundary) -> str:
-    """Says which topic-partitions hold the watermark back, since when, why, and what to do.
+    """Describes which topic-partitions hold the watermark back, since when, why, and what to do.
 
-    `newest`: the newest frozen boundary.
+    Args:
+        completeness: the completeness of the windows.
+        newest: the newest frozen boundary.
     """
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}

@@ -1,15 +1,17 @@
 """Dead-letter replay: decodes the dead letters of a committed window again.
 
-Today's decoder and rules are used, and the rows that they become join the window.
+The current decoder and rules are used. The rows that the dead letters become are added to
+the window.
 
     look -> dead letters of the committed attempt -> (edit) -> decode -> transform ->
     stage -> commit the remaining dead letters -> commit the rows and the receipt
 
-It is the window's next generation: its rows stay, and the new receipt counts both the
-rows and the remaining dead letters. These are staged again under the replay's attempt,
-and readers see only the dead letters of the receipt's attempt. So the one commit of rows
-and receipt moves a message from the dead letters to the table. If the replay is killed
-before that commit, nothing has changed; after it, everything has.
+The result is the window's next generation. Its existing rows stay, and the new receipt
+counts both all rows and the remaining dead letters. The remaining dead letters are staged
+again under the replay's attempt, and readers see only the dead letters of the receipt's
+attempt. So the one commit of rows and receipt moves a message from the dead letters to the
+table. If the replay is killed before that commit, nothing has changed. After it, the replay
+is complete.
 """
 
 from __future__ import annotations
@@ -58,18 +60,24 @@ from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.checksum import checksum_text
 
 TRIES = 5
-"""Most attempts of a replay when other commits of its window come first."""
+"""The maximum number of attempts of a replay, if other commits of its window come first."""
 
 
 class DeadReplayResult(msgspec.Struct, frozen=True):
-    """The outcome of a dead-letter replay of one window.
+    """The result of a dead-letter replay of one window.
 
-    `open`: the number of dead letters before it; `tried`: how many of them were chosen,
-    without those for which the edit returned None; `messages`: how many of these were
-    accepted; `rows`: the rows that they became (accepted messages may also be filtered
-    or dropped); `edited`: how many accepted messages differ from the log. `refused`: why
-    the other tried ones are refused again. `committed`: the window's receipt; after a dry
-    run, or if nothing was accepted, the previous one.
+    Attributes:
+        window: the window's key.
+        open: the number of dead letters before the replay.
+        tried: the number of chosen dead letters, without those for which the edit returned
+            None.
+        messages: the number of these that were accepted.
+        rows: the number of rows that they became. Accepted messages may also be filtered or
+            dropped.
+        edited: the number of accepted messages that differ from the log.
+        refused: the reasons why the others were refused again.
+        committed: the window's receipt. After a dry run, or if no message was accepted, it
+            is the previous one.
     """
 
     window: str
@@ -84,10 +92,14 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeadReplayRequest:
-    """A request: its id, the chosen dead letters, and a function that edits them first.
+    """A request for a dead-letter replay.
 
-    `dry_run`: only count the messages that would be accepted. `anyway`: although the pipeline
-    is paused.
+    Attributes:
+        id: the id of the request.
+        chosen: the chosen dead letters.
+        edit: a function that edits the messages first.
+        dry_run: only count the messages that would be accepted.
+        anyway: replay even if the pipeline is paused.
     """
 
     id: str
@@ -100,15 +112,15 @@ class DeadReplayRequest:
 def replay_dead_letters(
     pipeline: Pipeline, window: Window, request: DeadReplayRequest
 ) -> DeadReplayResult:
-    """Adds the chosen dead letters to the table, exactly once, if they are accepted today.
+    """Adds the chosen dead letters to the table, exactly once, if they are accepted now.
 
     Raises:
-        RefusedError: the window isn't committed; its dead letters are not those that
-            its receipt counts.
+        RefusedError: the window isn't committed; or its dead letters aren't those that its
+            receipt counts.
         SpecError: the sink takes no second generation; the edit failed, or returned no
             message.
-        UnreachableError: the table or the ledger doesn't answer; replay the dead letters
-            again.
+        UnreachableError: the table or the ledger doesn't answer. The dead letters can be
+            replayed again.
     """
     _refuse_unsupported(pipeline)
     anyway = request.anyway or request.dry_run
@@ -122,7 +134,7 @@ def replay_dead_letters(
                 "plan",
                 "Run it: its messages are read from the topic, with today's schema.",
             )
-        if not request.dry_run:  # a run that died after its commit may not have recorded it
+        if not request.dry_run:  # a run may have died before it recorded its receipt
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
         if not request.chosen.may_be_in(committed.receipt):
             return _result(committed, Counter(open=committed.receipt.counts.dead), ())
@@ -158,7 +170,7 @@ def _refuse_unsupported(pipeline: Pipeline) -> None:
 def _replay(
     pipeline: Pipeline, committed: Committed, request: DeadReplayRequest
 ) -> DeadReplayResult | None:
-    """Makes one attempt after a committed generation; None if another commit came first."""
+    """Makes one attempt to commit the next generation; None if another commit came first."""
     began, previous_receipt, attempt = time.monotonic(), committed.receipt, uuid.uuid4().hex
     _refuse_changed(pipeline, previous_receipt)
     work = _Attempt(pipeline, previous_receipt, request, attempt)
@@ -192,7 +204,7 @@ def _result(
 
 
 def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
-    """Refuses dead letters that differ from the receipt: lost, doubled or changed ones.
+    """Refuses dead letters that differ from the receipt, because some are lost, doubled or changed.
 
     Raises:
         RefusedError: they differ; the message names the split.
@@ -218,7 +230,7 @@ def _receipt(
     work: _Attempt,
     seconds: float,
 ) -> Receipt:
-    """The previous generation's receipt with the new counts."""
+    """Returns the receipt of the previous generation with the new counts."""
     splits = tuple(s.counts for s in staged)
     last = previous_receipt.dead_replay or DeadReplay(
         previous_receipt.attempt, previous_receipt.attempt, 0
@@ -250,11 +262,16 @@ def _receipt(
 class _Attempt:
     """Stages each of the window's dead letters as rows, or as a dead letter again.
 
-    Holds one batch in memory, apart from the stagers' own buffers.
+    It has one batch in memory, in addition to the stagers' buffers.
 
-    `outcome_counts`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
-    `refusals`: the messages that were tried and refused again. `pins`: the versions that its
-    lookups ask, those of the moment: what was missing may be there now.
+    Attributes:
+        request: the request.
+        attempt: the id of the attempt.
+        outcome_counts: `open`, `tried`, `messages`, `rows` and `edited` as in
+            `DeadReplayResult`.
+        refusals: the messages that were tried and refused again.
+        pins: the versions that its lookups ask. They are the newest ones, because a missing
+            key may exist by now.
     """
 
     def __init__(
@@ -372,7 +389,7 @@ class _Attempt:
         return staged
 
     def discard(self) -> None:
-        """Closes the stagers after a failure; a sweep removes the staged files."""
+        """Closes the stagers after a failure. A later sweep removes the staged files."""
         for work in self._splits:
             work.discard()
 
@@ -406,7 +423,7 @@ class _SplitStaging:
         self._dead.add(dead_letters.select(REASONS.names), messages_of(dead_letters))
 
     def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
-        """Stages accepted rows as a run does; rows that don't fit the table are dead again."""
+        """Stages accepted rows as a run does. Rows that the table can't hold become dead again."""
         return stage_rows(self._rows, messages, decoded, keyed=keyed) if decoded.valid else decoded
 
     def count(self, decoded: Decoded, messages: pa.RecordBatch) -> None:
@@ -459,7 +476,7 @@ class _SplitStaging:
 
 
 class _CountingStager:
-    """The stager of a dry run: counts rows, writes nothing."""
+    """The stager of a dry run. It counts rows and writes nothing."""
 
     def __init__(self, split: Split) -> None:
         del split
@@ -473,4 +490,4 @@ class _CountingStager:
         return Staging(self._rows)
 
     def discard(self) -> None:
-        """Does nothing: no file was written."""
+        """Removes nothing, because no file was written."""

@@ -24,9 +24,10 @@ Header = tuple[str, bytes | None]
 class RefusedMessage:
     """A message as it is in the log, and the reason for its refusal.
 
-    `dataclasses.replace` makes an edited one, with another key, value or headers.
+    `dataclasses.replace` makes an edited message, with another key, value or headers.
 
-    `schema_id`: the id or GUID of its schema, if its format has a schema registry.
+    Attributes:
+        schema_id: the id or GUID of its schema, if its format has a schema registry.
     """
 
     topic: str
@@ -43,7 +44,7 @@ class RefusedMessage:
 
 
 class _Payload(msgspec.Struct):
-    """What of a message may be changed, by its types."""
+    """The parts of a message that an edit may change, with their types."""
 
     key: bytes | None
     value: bytes | None
@@ -53,7 +54,7 @@ class _Payload(msgspec.Struct):
 Mask = npt.NDArray[np.bool_]
 
 Edit = Callable[[RefusedMessage], RefusedMessage | None]
-"""Returns the message, edited or as it is; None leaves it a dead letter."""
+"""Returns the message, edited or unchanged; None: it stays a dead letter."""
 
 _UNCHANGEABLE = ("topic", "partition", "offset", "timestamp")
 _FUNCTION = "edit"
@@ -77,7 +78,7 @@ def load_edit(script: Path) -> Edit:
         raise SpecError(
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
-    except foreign_exceptions() as error:  # whatever a user's script raises
+    except foreign_exceptions() as error:  # a user's script may raise anything
         raise _failure_error(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
@@ -90,12 +91,12 @@ def load_edit(script: Path) -> Edit:
 
 
 def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
-    """Adds checks of the function's errors and results."""
+    """Returns the function with checks of its errors and results."""
 
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except foreign_exceptions() as error:  # whatever a user's function raises
+        except foreign_exceptions() as error:  # a user's function may raise anything
             raise _failure_error(f"{_FUNCTION} failed", error, script, message) from None
         mistake = None if edited is None else _describe_mistake(edited, message)
         if mistake is not None:
@@ -106,7 +107,7 @@ def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
 
 
 def _describe_mistake(edited: object, message: RefusedMessage) -> str | None:
-    """Describes the mistake in a returned value, without payload; None if it is right."""
+    """Describes the mistake in a returned value, without the payload; None if there is none."""
     if not isinstance(edited, RefusedMessage):
         return f"returned {type(edited).__name__}, neither a message nor None"
     changed = next(
@@ -153,7 +154,7 @@ def _failure_error(
 def apply_edits(
     dead_letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
 ) -> tuple[pa.RecordBatch, Mask, Mask]:
-    """Edits messages; returns them with two masks: of those to try, and of changed ones.
+    """Edits messages. Returns them, a mask of those to try, and a mask of those that changed.
 
     Args:
         dead_letters: the dead letters.
@@ -161,7 +162,7 @@ def apply_edits(
         edit: the user's function.
 
     Raises:
-        SpecError: the function failed, or returned something else than a message.
+        SpecError: the function failed, or returned an object that isn't a message.
     """
     originals = [_message(dead_letter) for dead_letter in dead_letters.to_pylist()]
     edits = [edit(message) for message in originals]

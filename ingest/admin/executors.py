@@ -1,12 +1,12 @@
-"""The checks of `windrow doctor` on executors: a small task on every one of them.
+"""The checks of `windrow doctor` on executors: a small task on each of them.
 
-Each worker compares its Python and packages with the driver's before any task begins
-(`ingest.runner.spark.worker_bootstrap`). The tasks here check the rest: whether the
-brokers and the sink's places can be reached.
+Before any task, each worker compares its Python and packages with the driver's
+(`ingest.runner.spark.worker_bootstrap`). The tasks here check whether the executor reaches
+the brokers and the sink's folders.
 
-Spark doesn't say which executor takes a task, and executors may still be starting. So
-there are rounds of as many tasks as run at once, each of which takes a moment, and the
-last round is the first one that finds no new executor.
+Spark doesn't say which executor takes a task, and executors may still be starting. So there
+are several rounds. Each has as many tasks as run at the same time, and each task lasts a
+moment. The rounds end with the first one that finds no new executor.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.source.enumerator.topics import Discovered
 
 STAY_SECONDS = 0.5
-"""The time that a task takes, so that no executor takes two while another has none."""
+"""The seconds that a task lasts, so that no executor takes two tasks while another has none."""
 
 _ROUNDS = 20
 LIMIT_SECONDS = 180.0
-"""Most seconds of a round: for the start of an executor and a broker's timeout."""
+"""The maximum seconds of a round: enough for the start of an executor and a broker's timeout."""
 
 _READS = 8
-"""From so many topic-partitions each executor tries to read.
+"""The number of topic-partitions that each executor tries to read.
 
 They are spread over all topic-partitions, so that different brokers lead them.
 """
@@ -60,7 +60,11 @@ class Trouble(msgspec.Struct, frozen=True):
 class ExecutorReport(msgspec.Struct, frozen=True):
     """The result of a task.
 
-    Its machine, the folder of its executor, its Python interpreter, and the problems.
+    Attributes:
+        machine: the name of its machine.
+        folder: the folder of its executor.
+        python: its Python interpreter.
+        troubles: the problems that it found.
     """
 
     machine: str
@@ -74,7 +78,12 @@ class ExecutorReport(msgspec.Struct, frozen=True):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A file that the driver has written to a place of the sink. `uri`: its URI."""
+    """A file that the driver wrote to a folder of the sink.
+
+    Attributes:
+        uri: the URI of the folder.
+        name: the name of the file.
+    """
 
     uri: str
     name: str
@@ -82,10 +91,12 @@ class Marker(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Survey:
-    """The task. It returns its answer as the committable of an empty split. Picklable.
+    """The task. It is picklable, and returns its report as the committable of an empty split.
 
-    `reader` reads the first batch of each of the `splits`; `markers` are the driver's
-    files in the sink's places.
+    Attributes:
+        reader: reads the first batch of each split.
+        splits: the splits to read.
+        markers: the driver's files in the sink's folders.
     """
 
     reader: Reader
@@ -93,7 +104,7 @@ class Survey:
     markers: tuple[Marker, ...]
 
     def __call__(self, split: Split) -> Staged:
-        # only the first one, because each may take a while
+        # stops at the first problem, because each attempt may take a while
         unread = next(
             (trouble for trouble in map(self._read, self.splits) if trouble is not None), None
         )
@@ -114,7 +125,7 @@ class Survey:
 
 
 def _try_writing(marker: Marker) -> Trouble | None:
-    """Looks for the driver's file, writes another one next to it, and removes that."""
+    """Looks for the driver's file, writes another file next to it, and removes that one."""
     folder, probe_name = Place(marker.uri), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
     advice = (
         "Put the table on a folder that all machines share under one name, or into an object store."
@@ -139,11 +150,14 @@ def _try_writing(marker: Marker) -> Trouble | None:
 
 
 class SurveyReport(msgspec.Struct, frozen=True):
-    """All executors that answered, and the machines that have each trouble, by name.
+    """The reports of all executors that answered.
 
-    `read` and `written`: from how many topic-partitions each executor had to read, and
-    to how many places it had to write. `complete`: True if the last round found no new
-    executor.
+    Attributes:
+        executors: the reports.
+        troubles: the names of the machines that have each problem.
+        read: the number of topic-partitions that each executor tried to read.
+        written: the number of folders that it tried to write to.
+        complete: True if the last round found no new executor.
     """
 
     executors: Sequence[ExecutorReport]
@@ -160,19 +174,19 @@ class SurveyReport(msgspec.Struct, frozen=True):
 def look_around(
     pipeline: Pipeline, engine: Engine, slots: Callable[[], int], topics: Discovered
 ) -> SurveyReport:
-    """Runs the checks on every executor.
+    """Checks every executor.
 
-    Writes a small file to each of the sink's places, and removes it.
+    A small file is written to each of the sink's folders, and removed.
 
     Args:
-        pipeline: the pipeline whose brokers and places are tried.
-        engine: runs the tasks.
-        slots: returns how many tasks run at once; called after the first task.
+        pipeline: the pipeline whose brokers and folders are tried.
+        engine: the engine that runs the tasks.
+        slots: returns how many tasks run at the same time; called after the first task.
         topics: the pipeline's topics.
 
     Raises:
-        UnreachableError: tasks can't be run, or take longer than three minutes; or a
-            worker differs from the driver.
+        UnreachableError: tasks can't be run, or take longer than three minutes; or a worker
+            differs from the driver.
         WindrowError: the driver itself can't read or write.
     """
     reader = pipeline.reader(topics.read_plan("fail"))
@@ -191,9 +205,12 @@ def look_around(
 
 
 def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> SurveyReport:
-    """Runs the task in more and more places, until no executor answers that hasn't before.
+    """Repeats the task in rounds, until a round finds no new executor.
 
-    `slots` tells how many tasks run side by side.
+    Args:
+        engine: the engine that runs the tasks.
+        task: the task.
+        slots: returns how many tasks run at the same time.
     """
     executors: dict[tuple[str, str], ExecutorReport] = {}
     troubles: dict[Trouble, set[str]] = defaultdict(set)
@@ -213,10 +230,11 @@ def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> 
 
 
 def _call_within(seconds: float, call: Callable[[], list[ExecutorReport]]) -> list[ExecutorReport]:
-    """Calls a function with a limit: Spark waits as long as a cluster has no free worker.
+    """Calls a function with a time limit, because Spark waits as long as no worker is free.
 
     Raises:
-        UnreachableError: it takes longer. Its thread goes on, and ends with the process.
+        UnreachableError: the call takes longer. Its thread continues, and ends with the
+            process.
         WindrowError: raised by the function.
     """
     future: Future[list[ExecutorReport]] = Future()
@@ -240,7 +258,7 @@ def _call_within(seconds: float, call: Callable[[], list[ExecutorReport]]) -> li
 
 
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[ExecutorReport]:
-    # no more splits than tasks that run at once, so each is a Spark task of its own
+    # not more splits than tasks that run at the same time, so each split is a Spark task
     splits = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]
     return [
         msgspec.json.decode(staged.rows[0], type=ExecutorReport)
@@ -249,7 +267,7 @@ def _answers(engine: Engine, task: Survey, tasks: int) -> list[ExecutorReport]:
 
 
 def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
-    """The first messages of some topic-partitions that have any, each as a split."""
+    """Yields the first message of some topic-partitions that aren't empty, each as a split."""
     starts, ends = pipeline.broker.log_starts(topics.tps), pipeline.broker.stable_ends(topics.tps)
     filled: list[TopicPartition] = sorted(tp for tp in topics.tps if starts[tp] < ends[tp].offset)
     for tp in filled[:: -(-len(filled) // _READS) or 1]:
@@ -257,7 +275,7 @@ def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
 
 
 def _nearest_folder(location: str) -> str:
-    """A place that exists, without making one: the nearest folder at or above a local path."""
+    """Returns the nearest existing folder at or above a local path. A URI is returned unchanged."""
     if "://" in location and not location.startswith("file://"):
         return location
     folder = Path(location.removeprefix("file://")).absolute()

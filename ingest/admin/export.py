@@ -19,7 +19,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.reader import Take
 
 Documents = Callable[[pa.RecordBatch], Sequence[dict[str, Any]]]
-"""Converts the rows of a batch to JSON documents."""
+"""A function that converts the rows of a batch to JSON documents."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,7 +32,8 @@ def write_file(
     The new file replaces an old one only after it is complete.
 
     Args:
-        path: ends with `.parquet`, or with `.jsonl` for a JSON document per line.
+        path: the file. It ends with `.parquet`, or with `.jsonl` for a JSON document per
+            line.
         schema: the schema of the batches.
         documents: converts a batch for `.jsonl`.
         read: passes one batch after the other to its argument.
@@ -84,7 +85,7 @@ def _jsonl(path: Path, documents: Documents) -> Iterator[Take]:
 
 
 def iso_instant(millis: int) -> str:
-    """Epoch milliseconds as an ISO instant."""
+    """Converts epoch milliseconds to an ISO instant."""
     return (
         (_EPOCH + timedelta(milliseconds=millis))
         .isoformat(timespec="milliseconds")
@@ -93,7 +94,7 @@ def iso_instant(millis: int) -> str:
 
 
 def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as text if they are UTF-8, else as `{"base64": "..."}`; null as null."""
+    """Converts bytes to text if they are UTF-8, else to `{"base64": "..."}`. Null stays null."""
     if value is None:
         return None
     try:
@@ -103,7 +104,7 @@ def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def payload(message: dict[str, Any]) -> dict[str, Any]:
-    """Converts key, value and headers of a message to JSON; a missing one stays missing."""
+    """Converts key, value and headers of a message to JSON. A missing one stays missing."""
     document: dict[str, Any] = {
         name: text_or_base64(message[name]) for name in ("key", "value") if name in message
     }

@@ -1,4 +1,4 @@
-"""The findings of verification, and the sentences that several comparisons share."""
+"""The findings of verification, and the texts that several comparisons share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "
 
 EXACTLY = Capabilities()
 ALLOWED = "The sink's delivery_guarantee allows it."
-"""The advice if rows are lost, or are in the table twice, and the spec allows that."""
+"""The advice if rows are lost or doubled, and the spec's delivery guarantee allows that."""
 REPORT = "This is a bug: keep the table as it is and report it."
 
 
 class Finding(msgspec.Struct, frozen=True):
     """One result of verification.
 
-    `wrong` needs a person; `unchecked` means that something couldn't be reached.
+    Attributes:
+        level: "wrong": a person must act; "unchecked": a system couldn't be reached;
+            "info": anything else.
+        about: what was compared.
+        message: the result.
+        advice: what to do.
+        window: the key of the window that it is about, if any.
     """
 
     level: Level
@@ -33,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
+    """Returns 1 if a finding is `wrong`, else 3 if one is `unchecked`, else 0."""
     levels = {finding.level for finding in findings}
     if "wrong" in levels:
         return RefusedError.exit_code
@@ -46,18 +52,18 @@ def finding_of_error(
     window: str | None = None,
     prefix: str = "",
 ) -> Finding:
-    """The finding for an error: `unchecked` if nothing answered, else `wrong`."""
+    """Makes the finding of an error: `unchecked` if a system didn't answer, else `wrong`."""
     level: Level = "unchecked" if isinstance(error, UnreachableError) else "wrong"
     return Finding(level, about, prefix + error.message, error.advice, window)
 
 
 def changed_table_advice(key: str, capabilities: Capabilities) -> str:
-    """The advice if a window's rows or dead letters differ from its receipt."""
+    """Returns the advice for a window whose rows or dead letters differ from its receipt."""
     return f"Another program changed the table. {read_again_advice(key, capabilities)}"
 
 
 def read_again_advice(key: str, capabilities: Capabilities) -> str:
-    """The advice for a window whose rows are not as they were committed."""
+    """Returns the advice for a window whose rows aren't as they were committed."""
     if capabilities.replaces:
         return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     return (

@@ -1,8 +1,9 @@
 """Lag: how far the table is behind the topics, in messages and in time.
 
-It counts offsets from the end of the newest committed window to the stable end now. As in
-every tool that subtracts offsets, transaction markers and aborted messages count, too.
-Windows before that one which aren't committed are counted apart (`find_uncommitted`).
+It counts offsets from the end of the newest committed window to the current stable end. As
+in every tool that subtracts offsets, transaction markers and aborted messages count, too.
+
+Earlier windows that aren't committed are counted separately (`find_uncommitted`).
 """
 
 from __future__ import annotations
@@ -37,15 +38,22 @@ from windrow.ingest.source.enumerator.topics import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _FEW = 3
-"""Most ranges of windows in a sentence."""
+"""The maximum number of ranges of windows in a sentence."""
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
-    """One topic-partition: unread offsets are [start, end), `records` of them.
+    """The lag of one topic-partition. Offsets after `window.stop` don't count.
 
-    `seconds`: the age of the first visible unread message; 0 if there is none, or if it
-    has no timestamp or one in the future. `lost_offsets`: unread offsets that are gone from the
-    log; they are not among the records. Nothing behind `window.stop` counts.
+    Attributes:
+        topic: the topic.
+        partition: its partition.
+        start: the first unread offset that is still in the log.
+        end: the end of the unread offsets, exclusive.
+        records: the number of offsets from `start` to `end`.
+        seconds: the age of the first visible unread message; 0 if there is none, or if it
+            has no timestamp or one in the future.
+        lost_offsets: the number of unread offsets that are gone from the log. They aren't
+            among the records.
     """
 
     topic: str
@@ -58,12 +66,16 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """The lag of all topic-partitions that are read, in order.
+    """The lag of all topic-partitions that are read.
 
-    `records` and `lost_offsets` are sums, `seconds` is the maximum, `lagging_partitions` is the
-    number of
-    topic-partitions with records. `newer`: those that are not read, because they came after
-    `window.stop` was frozen.
+    Attributes:
+        records: the sum of the records.
+        seconds: the maximum of the seconds.
+        lost_offsets: the sum of the lost offsets.
+        lagging_partitions: the number of topic-partitions with records.
+        partitions: the lag of each topic-partition, in order.
+        newer: topic-partitions that aren't read, because they were created after
+            `window.stop` was frozen.
     """
 
     records: int
@@ -75,11 +87,17 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class Uncommitted(msgspec.Struct, frozen=True):
-    """Windows in a row that aren't committed, while one behind them is.
+    """Consecutive windows that aren't committed, although a later one is.
 
-    They were refused, or never run. `windows`: their number; `offsets`: how many offsets
-    they have, 0 if the source was replaced meanwhile; null if they lie before the first
-    committed window, so no boundary says where they begin.
+    They were refused, or never run.
+
+    Attributes:
+        start: the start of the first of them.
+        end: the end of the last of them.
+        windows: their number.
+        offsets: the number of their offsets; 0 if the source was replaced meanwhile. None
+            if they are before the first committed window, so that no boundary says where
+            they begin.
     """
 
     start: datetime
@@ -89,15 +107,15 @@ class Uncommitted(msgspec.Struct, frozen=True):
 
     @property
     def range(self) -> str:
-        """The windows as `--window` takes them."""
+        """The windows in the form that `--window` takes."""
         return f"{instant(self.start)}/{instant(self.end)}"
 
 
 def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
-    """The windows that were left out between the newest committed ones.
+    """Returns the windows that were left out between the newest committed ones.
 
-    The ledger may lack the copy of a receipt, for a run may have died between the two. So
-    the table is asked for those that the ledger lacks.
+    A run may have died after its commit and before it recorded the receipt in the ledger.
+    So the table is asked for windows that the ledger lacks.
     """
     spec, windows, sink = pipeline.spec, pipeline.spec.window, pipeline.sink
     copies = pipeline.ledger.recorded_receipts(spec.id, newest)
@@ -115,9 +133,10 @@ def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
 
 
 def find_series(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
-    """The first and the last receipt of each series of windows without a gap, in order. Pure.
+    """Returns the first and last receipt of each series of windows without a gap, in order. Pure.
 
-    It keeps no receipt between the two: there may be many, and they come in any order.
+    Receipts between the first and the last aren't kept, because there may be many. The
+    receipts may come in any order.
     """
     firsts, lasts = dict[Label, Receipt](), dict[Label, Receipt]()
     for receipt in receipts:
@@ -142,14 +161,15 @@ def find_uncommitted(
     *,
     since_start: bool = True,
 ) -> list[Uncommitted]:
-    """The windows in time that were left out before a committed one. Pure.
+    """Returns the windows in time that were left out before a committed one. Pure.
 
-    Micro-batches have none: one that isn't committed is in the way of all later ones.
+    Micro-batches have none, because an uncommitted micro-batch blocks all later ones.
 
     Args:
         windows: the pipeline's windows.
-        series: those of the committed ones (`find_series`).
-        since_start: whether those from `window.start` to the first committed one count, too.
+        series: the series of committed windows (`find_series`).
+        since_start: True if windows from `window.start` to the first committed one count,
+            too.
     """
     first = series[0][0].window.start if series else None
     if not isinstance(windows, TimeWindows) or not isinstance(first, datetime):
@@ -184,7 +204,7 @@ def find_uncommitted(
 
 
 def describe_uncommitted(gaps: Sequence[Uncommitted]) -> str:
-    """Words the windows that were left out, of which there are some, and what to do."""
+    """Describes the windows that were left out, and what to do. There must be at least one."""
     count = sum(gap.windows for gap in gaps)
     more_ranges = f" and {format_count(len(gaps) - _FEW, 'more range')}" if len(gaps) > _FEW else ""
     unwanted = (
@@ -200,7 +220,7 @@ def describe_uncommitted(gaps: Sequence[Uncommitted]) -> str:
 
 
 def tell_lag(observer: Observer | None, unread: Lag) -> None:
-    """Tells an observer the lag by topic; 0 without a topic if there is none (any more)."""
+    """Passes the lag of each topic to an observer; 0 without a topic if none is read any more."""
     if not unread.partitions:
         tell(observer, ("windrow_lag_records", 0), ("windrow_lag_seconds", 0), report=False)
     for topic, group in groupby(unread.partitions, lambda partition: partition.topic):
@@ -220,16 +240,16 @@ def measure_lag(
 ) -> Lag:
     """Counts the unread messages of each topic-partition that the source selects.
 
-    A topic-partition that the boundary doesn't have, or whose topic was made anew, counts
-    from the source's start; from the log start if the source starts at a label, or its
-    start can't be resolved.
+    A topic-partition that the boundary doesn't have, or whose topic was recreated, counts
+    from the source's start. If the source starts at a label, or its start can't be
+    resolved, it counts from the log start.
 
     Args:
-        broker: its isolation level decides what the stable end is.
+        broker: the cluster. Its isolation level decides what the stable end is.
         source: the topics that are read, their start, and their end, if it is frozen.
         committed: the end of the newest committed window; None if there is none.
-        now: the time from which ages are counted.
-        snapshot: the logs that are counted; None: all that the source selects, now.
+        now: the time that ages are measured from.
+        snapshot: the logs that are counted; None: all current logs of the source.
 
     Raises:
         SpecError: a named topic doesn't exist and never did.
@@ -257,7 +277,7 @@ def measure_lag(
 def _until(
     stop: FrozenStop | None, logs: Mapping[TopicPartition, LogOffsets]
 ) -> dict[TopicPartition, LogOffsets]:
-    """The logs up to a frozen end, without those that came after it was frozen."""
+    """Returns the logs up to a frozen end, without logs that were created after it was frozen."""
     if stop is None:
         return dict(logs)
     last = {mark.tp: mark.offset for mark in stop.boundary.marks}
@@ -269,7 +289,7 @@ def _until(
 
 
 def _cuts(snapshot: OffsetSnapshot, committed: Boundary | None) -> dict[TopicPartition, int]:
-    """The boundary's offsets, without topics that were made anew since."""
+    """Returns the boundary's offsets, without topics that were recreated since."""
     if committed is None:
         return {}
     committed_topics = committed.by_topic()
@@ -288,9 +308,9 @@ def _origins(
     committed: Boundary | None,
     logs: Mapping[TopicPartition, LogOffsets],
 ) -> dict[TopicPartition, int]:
-    """The first offsets of topic-partitions that nothing was read from.
+    """Returns the first offsets of topic-partitions that no message was read from.
 
-    Behind a committed window these are topic-partitions that join the pipeline.
+    If a window is committed already, these are topic-partitions that join the pipeline.
     """
     start = (
         source.start
@@ -308,7 +328,7 @@ def _origins(
         except UnreachableError:
             raise
         except WindrowError:
-            pass  # the first window's run will say why
+            pass  # the run of the first window reports the reason
     return {tp: log.earliest for tp, log in logs.items()}
 
 
@@ -322,7 +342,7 @@ def _partition(
 
 
 def _age(broker: Broker, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
-    """Seconds since the first visible message of [start, end)."""
+    """Returns the seconds since the first visible message of [start, end)."""
     try:
         with closing(cast("Generator[Stamps]", broker.stamps(tp, start, end))) as chunks:
             stamp = next((int(chunk.timestamps[0]) for chunk in chunks), -1)

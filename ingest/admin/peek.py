@@ -1,11 +1,11 @@
 """Reads messages between two positions of the topics, to the screen or to a file.
 
-It uses neither ledger nor table. Both positions become offsets once, before the first
-message is read, and a stop above the stable end is moved there. So it ends also on a
-topic that is being written (Flink's bounded source waits for a stopping offset that may
-never be written, FLINK-33466).
+Neither the ledger nor the table is used. Both positions are resolved to offsets once,
+before the first message is read. A stop above the stable end is moved to the stable end. So
+peek ends even on a topic that is being written. (Flink's bounded source waits for a
+stopping offset that may never be written, FLINK-33466.)
 
-And samples the newest messages of topics, for `windrow infer` and its check.
+The module also samples the newest messages of topics, for `windrow infer` and its check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of `printable`."""
 
 Messages = Callable[[Take], None]
-"""Reads messages, and passes one batch after the other to its argument."""
+"""A function that reads messages, and passes one batch after the other to its argument."""
 
 _SHOWN = 200
 
@@ -53,22 +53,22 @@ def peek(
     It reads one topic-partition after the other, in order, as `MESSAGES` batches.
 
     Args:
-        broker: resolves the positions; it must have the readers' isolation level.
+        broker: resolves the positions. It must have the readers' isolation level.
         reader_of: makes a reader of splits.
         source: its selection says which topics are read; its start is not used.
         start: the first offset of each topic-partition.
-        stop: the offset after the last one. An offset outside the log means the nearer
-            end of the log; one at or below the start, no messages.
-        limit: most messages in all, the first ones in order; no batch is read after the
-            one with the last of them. None: all.
+        stop: the offset after the last one. An offset outside the log means the nearer end
+            of the log. If it isn't above the start, there are no messages.
+        limit: the maximum number of messages in total. No batch is read after the limit is
+            reached. None: all.
 
     Raises:
-        SpecError: there is no such topic, or a position can't be resolved; or a position
-            is `AtLabel`, which is for windows.
-        OpenTransactionError: a start, or a group's committed offset, is behind an open
-            transaction.
-        DataLossError: a start is below the log start, also if retention moves that while
-            messages are read.
+        SpecError: there is no such topic; a position can't be resolved; or a position is
+            `AtLabel`, which is for windows.
+        OpenTransactionError: a start, or a group's committed offset, is after the begin of
+            an open transaction.
+        DataLossError: a start is below the log start, or retention moves the log start
+            above it while messages are read.
     """
     if isinstance(start, AtLabel) or isinstance(stop, AtLabel):
         raise SpecError(
@@ -98,9 +98,9 @@ def _splits(
 def _in_log(
     broker: Broker, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]
 ) -> Initializer:
-    """Moves given offsets outside the log to the nearer end of it.
+    """Moves given offsets outside the log to the nearer end of the log.
 
-    A start outside the log is a mistake or a loss; a stop outside it is clear enough.
+    This is only for stops. A start outside the log is a mistake or a loss.
     """
     if not isinstance(stop, Given):
         return stop
@@ -140,7 +140,7 @@ def write_messages(messages: Messages, path: Path) -> int:
     A Parquet file has the columns of `MESSAGES`.
 
     Raises:
-        SpecError: as `write_file`.
+        SpecError: the file name has another ending, or its folder doesn't exist.
     """
     return write_file(path, MESSAGES, documents, messages)
 
@@ -148,9 +148,10 @@ def write_messages(messages: Messages, path: Path) -> int:
 def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Converts messages to JSON documents with the names of `MESSAGES`.
 
-    The timestamp is an ISO instant with milliseconds, or outside the years 1 to 9999 epoch
-    milliseconds. Headers are a list of `{"key", "value"}` in order. Keys and values are
-    text if the bytes are UTF-8, else `{"base64": "..."}`; null if there is none.
+    The timestamp is an ISO instant with milliseconds, or epoch milliseconds if it is
+    outside the years 1 to 9999. Headers are a list of `{"key", "value"}` in order. Keys and
+    values are text if the bytes are UTF-8, else `{"base64": "..."}`. A missing key or value
+    is null.
     """
     return [message | payload(message) for message in _messages(batch)]
 
@@ -158,7 +159,7 @@ def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Converts messages to Python values.
 
-    Timestamps become text, because a datetime can't hold all of Kafka's.
+    Timestamps become text, because a datetime can't represent all of Kafka's timestamps.
     """
     stamps = batch.column("timestamp")
     plain = batch.set_column(
@@ -177,10 +178,9 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def printable(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
-    """The texts of `PRINTED` for each message.
+    """Returns the texts of `PRINTED` for each message.
 
-    Long ones are cut, and control characters are escaped, so that none reaches a
-    terminal.
+    Long texts are cut. Control characters are escaped, so that none reaches a terminal.
     """
     return [
         (
@@ -196,7 +196,7 @@ def printable(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
 
 
 def _shown(value: bytes | str | None) -> str:
-    """The beginning of a text, with unprintable characters escaped."""
+    """Returns the beginning of a text, with unprintable characters escaped."""
     if value is None:
         return "null"
     cut = value[:_SHOWN]
@@ -206,17 +206,21 @@ def _shown(value: bytes | str | None) -> str:
 
 
 FIRST = 20
-"""Number of messages at a log's start that are read for the time at which it begins."""
+"""The number of messages at a log's start that the begin of the log is estimated from."""
 
 MOST_BYTES = 16 << 20
-"""Most bytes in a sample, apart from the rest of its last batch."""
+"""The maximum size of a sample in bytes. Its last batch may exceed it."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample: its topics, the messages (`MESSAGES`), and the time at which the log begins.
+    """A sample of messages.
 
-    The time is None if it is unknown for one of the logs.
+    Attributes:
+        topics: the topics.
+        messages: the messages (`MESSAGES`).
+        begins: the time at which the earliest log begins; None if it is unknown for one of
+            the logs.
     """
 
     topics: tuple[str, ...]
@@ -231,7 +235,14 @@ def sample_topics(
     max_messages: int,
     on_removed: OnRemoved = "fail",
 ) -> Sample:
-    """Reads the newest messages of each topic-partition. `max_messages`: most messages of each.
+    """Reads the newest messages of each topic-partition.
+
+    Args:
+        broker: the cluster.
+        reader_of: makes a reader of splits.
+        selection: the topics.
+        max_messages: the maximum number of messages of each topic-partition.
+        on_removed: the reaction to a topic that was deleted.
 
     Raises:
         SpecError: there is no such topic.
@@ -264,7 +275,7 @@ def sample_topics(
 
 
 def begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
-    """The time at which a log begins: the earliest timestamp of its first messages.
+    """Returns the time at which a log begins: the earliest timestamp of its first messages.
 
     Timestamps that are a day or more before the median are ignored.
     """

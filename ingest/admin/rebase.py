@@ -1,8 +1,11 @@
-"""Rebase: a pipeline goes on with a topic that was made anew, or a replaced cluster.
+"""Rebase: a pipeline continues with a recreated topic, or a replaced cluster.
 
-From the newest frozen boundary on, windows have the new source. Nothing is edited:
-committed windows stay, and can't be replayed; frozen windows that aren't committed can't
-be read any more, and are committed as partial if `source.on_loss` allows that.
+Windows from the newest frozen boundary on have the new source. Existing entries aren't
+changed:
+
+- Committed windows stay, and can't be replayed.
+- Frozen windows that aren't committed can't be read any more. They are committed as partial
+  if `source.on_loss` allows that.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from windrow.ingest.source.enumerator.rebased import Rebase, rebase_at
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """The rebase that would be recorded now. Writes nothing.
+    """Returns the rebase that would be recorded now. Writes nothing.
 
     Raises:
         SpecError: nothing is frozen yet, or nothing has changed; or the cluster was
@@ -36,10 +39,11 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """Records the rebase: later windows are read from the source as it is now.
+    """Records the rebase in the ledger: later windows are read from the current source.
 
     Raises:
-        SpecError, OwnerError: as `propose`.
+        SpecError: see `propose`.
+        OwnerError: see `propose`.
         RefusedError: meanwhile, a later boundary was frozen, or another rebase recorded.
     """
     earlier_rebases = pipeline.ledger.rebased_boundaries(pipeline.spec.id)

@@ -1,9 +1,8 @@
-"""Rebind: a pipeline goes on after its table was moved, or lost for good.
+"""Rebind: a pipeline continues after its table was moved, or lost for good.
 
-The ledger records which table the pipeline writes to from now on. Boundaries and plans
-stay as they were frozen, so a window that the table doesn't have is run again from the
-same offsets. Only the ledger's copies of receipts that the table doesn't have are
-removed.
+The ledger records the table that the pipeline writes to from now on. Boundaries and plans
+stay as they were frozen, so a window that the table doesn't have is run again from the same
+offsets. The ledger's copies of receipts that the table doesn't have are removed.
 """
 
 from __future__ import annotations
@@ -22,12 +21,15 @@ from windrow.ingest.runner.context import Pipeline
 class Rebind(msgspec.Struct, frozen=True):
     """The consequences of a rebind.
 
-    `previous_table` and `table` are identities of tables; `exists`: whether the new one exists;
-    `windows`: the number of its committed windows; `missing`: the windows that the ledger
-    has as committed and the table doesn't have.
-
-    `dead`: False if its dead letters did not move with it, by the newest window
-    that has any. `replaces`: whether the table can replace a committed window.
+    Attributes:
+        previous_table: the identity of the table until now.
+        table: the identity of the new table.
+        exists: whether the new table exists.
+        windows: the number of its committed windows.
+        missing: the windows that are committed by the ledger and missing in the table.
+        dead: False if the dead letters did not move with the table, by the newest window
+            that has any.
+        replaces: whether the table can replace a committed window.
     """
 
     previous_table: str | None
@@ -82,12 +84,13 @@ class Rebind(msgspec.Struct, frozen=True):
 
 
 def propose(pipeline: Pipeline) -> Rebind:
-    """The rebind that would be recorded now. Writes nothing.
+    """Returns the rebind that would be recorded now. Writes nothing.
 
     Raises:
-        SpecError: the pipeline writes to this table already, and the table has all
-            windows that the ledger has as committed.
-        SchemaChangedError: the same, and a run would be refused for the table's columns.
+        SpecError: the pipeline already writes to this table, and the table has all windows
+            that are committed by the ledger.
+        SchemaChangedError: as for the SpecError, and in addition a run would be refused for
+            the table's columns.
         OwnerError: the table belongs to another pipeline or ledger, or has a window with
             another plan than the ledger.
     """
@@ -95,10 +98,11 @@ def propose(pipeline: Pipeline) -> Rebind:
 
 
 def rebind(pipeline: Pipeline) -> Rebind:
-    """Records the rebind.
+    """Records the rebind in the ledger.
 
     Raises:
-        SpecError, OwnerError: as `propose`.
+        SpecError: see `propose`.
+        OwnerError: see `propose`.
         RefusedError: another table was recorded meanwhile.
     """
     proposal, table_receipts = _look(pipeline)

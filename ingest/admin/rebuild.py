@@ -1,9 +1,9 @@
 """Rebuilds a lost ledger from the sink's receipts.
 
 Each receipt has its whole plan with both boundaries, exactly as they were frozen. If the
-source was replaced at a label, the receipts of the windows before and after it have
-different boundaries: the first one's is the frozen boundary, the second one's that of the
-rebase.
+source was replaced at a label, the receipts of the windows before and after the label have
+different boundaries. The boundary in the first receipt is the frozen one; the boundary in
+the second receipt is that of the rebase.
 """
 
 from __future__ import annotations
@@ -32,9 +32,14 @@ UNPAUSED = (
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """The rebuilt ledger: its id and grid, the numbers of boundaries and windows, and notes.
+    """The rebuilt ledger.
 
-    A note tells what no receipt could say.
+    Attributes:
+        ledger: its id.
+        grid: the pipeline's grid.
+        boundaries: the number of boundaries.
+        windows: the number of windows.
+        notes: sentences about facts that no receipt has.
     """
 
     ledger: str
@@ -45,7 +50,13 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """The boundaries in the receipts, in order, those of rebases, and notes."""
+    """The frozen boundaries in the receipts.
+
+    Attributes:
+        boundaries: the boundaries, in order.
+        rebases: the boundaries of rebases, by label.
+        notes: sentences about facts that no receipt has.
+    """
 
     boundaries: tuple[Boundary, ...]
     rebases: dict[Label, Boundary]
@@ -57,9 +68,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
     Raises:
         SpecError: there is no table.
-        IdentityError: the ledger has other entries, or the receipts contradict each
-            other; no entry was overwritten.
-        OwnerError: the ledger says that the pipeline writes to another table.
+        IdentityError: the ledger has other entries, or the receipts contradict each other.
+            No entry was overwritten.
+        OwnerError: by the ledger, the pipeline writes to another table.
     """
     bound = sink.owner()
     if bound is None:
@@ -91,7 +102,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         if ledger.freeze_plans([receipt.plan])[0].digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
         ledger.record(receipt, sink.receipt_text(receipt), also_older=True)
-        # A retry of the same request must not make another generation.
+        # a retry of the same request must not make another generation
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         ledger.freeze_pins(receipt.window, receipt.generation, receipt.pins)
         stop = receipt.stop
@@ -105,9 +116,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
 
 def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
-    """Freezes the boundaries, and records each rebase before boundaries above it.
+    """Freezes the boundaries, and records each rebase before the boundaries above it.
 
-    The ledger accepts a rebase only at its highest label.
+    The order matters, because the ledger accepts a rebase only at its highest label.
     """
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
@@ -129,9 +140,10 @@ def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
 
 
 def _freeze_unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> tuple[str, ...]:
-    """Freezes the plan of a micro-batch of which a part is published, and returns a note.
+    """Freezes the plan of a micro-batch that is published in part, and returns a note.
 
-    It takes what is published, and the next one what isn't.
+    Its window ends where its published messages end. The next micro-batch gets the other
+    messages.
     """
     audit, start = sink.audit(), next_start(ledger, pipeline_id)
     if not isinstance(audit, PublishedAudit) or start is None or isinstance(start.label, datetime):
@@ -144,7 +156,7 @@ def _freeze_unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> tuple[st
         return ()
     for split in published:
         low = marks[split.tp].offset
-        if low < split.start:  # no row came of these offsets
+        if low < split.start:  # these offsets became no row
             splits.append(Split(split.topic, split.partition, low, split.start))
         splits.append(split)
         marks[split.tp] = Mark(split.topic, split.partition, split.stop, "batch")
@@ -171,7 +183,7 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
     """Refuses another pipeline's table, and receipts of another ledger or grid. Pure.
 
     Raises:
-        IdentityError: names the difference.
+        IdentityError: the message names the difference.
     """
     pipeline_ids = {bound.pipeline, *(r.window.pipeline for r in receipts)}
     if pipeline_ids != {pipeline_id}:
@@ -192,7 +204,7 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
 
 
 def boundaries(receipts: Sequence[Receipt]) -> Frozen:
-    """Every boundary of the receipts once, by label. Pure.
+    """Returns every boundary of the receipts once, by label. Pure.
 
     Raises:
         IdentityError: two receipts have different offsets at one label, and no rebase
@@ -237,10 +249,10 @@ def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
 
 
 def _assumed_rebase(label: Label, upper: Boundary) -> Boundary:
-    """The boundary of a rebase that no receipt has, with the offsets of the next boundary.
+    """Returns the boundary of a rebase that no receipt has, with the offsets of the next boundary.
 
-    Its marks count as log starts, so that the window that begins here is refused for
-    messages that may be lost, or is partial.
+    Its marks count as log starts. So the window that begins here is refused for messages
+    that may be lost, or is partial.
     """
     marks = [msgspec.structs.replace(m, origin="log_start") for m in upper.marks]
     return Boundary.of(label, upper.cluster_id, upper.topics, marks)
@@ -249,7 +261,7 @@ def _assumed_rebase(label: Label, upper: Boundary) -> Boundary:
 def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
     """Adds a start mark, at the cut, for each topic-partition that the lower boundary lacks.
 
-    The boundaries between the two, which would have the real one, are lost.
+    The real start mark was in a boundary between the two, which is lost.
     """
     known_tps = (
         set()

@@ -30,7 +30,7 @@ _BACKUP = (
 
 
 def read_receipts(pipeline: Pipeline) -> list[Committed]:
-    """Every committed window of the pipeline, the oldest first; none if there is no table.
+    """Returns every committed window of the pipeline, the oldest first; empty without a table.
 
     Raises:
         DamagedError: a receipt is missing or can't be read.
@@ -40,10 +40,15 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The keys of windows whose receipts were restored, and findings about the others.
+    """The result of restoring receipts.
 
-    With `dry_run`, the keys of those that could be restored. `listed`: of each table whose list of
-    windows was lost, and is made anew, the keys of all of its windows.
+    Attributes:
+        windows: the keys of windows whose receipts were restored; with `dry_run`, of those
+            that can be restored.
+        failed: findings about the others.
+        dry_run: whether nothing was written.
+        listed: the tables that had lost the list of their windows, which is restored, with
+            the keys of all their windows.
     """
 
     windows: tuple[str, ...]
@@ -61,16 +66,16 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
 
     A readable receipt is never changed, and only the exact committed text is written. If
     the sink can't replace a window, a window that is missing in the table has lost its
-    receipt, too. A table that has lost the list of its windows gets it back first; of several
-    tables either all of them or none.
+    receipt, too. A table that has lost the list of its windows gets the list back first. Of
+    several tables either all get their list back or none.
 
     Raises:
         DamagedError: a table has rows that no receipt explains; nothing was written.
-        RefusedError: somebody committed to such a table meanwhile.
-        OutcomeUnknownError: nobody knows whether the commit of a list arrived.
+        RefusedError: another process committed to such a table meanwhile.
+        OutcomeUnknownError: it isn't known whether the commit of a list arrived.
     """
     audit = sink.audit()
-    # before anything that the receipts are chosen by
+    # read before the entries that the receipts are chosen by, so that a later commit is noticed
     lists = [
         (list_audit, version)
         for list_audit in audit.lists
@@ -78,7 +83,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     ]
     recorded = ledger.recorded_receipts(pipeline_id)
     windows = {r.window.key: r.window for r in recorded}
-    # the ledger's copies are of the table with the receipts
+    # the ledger's copies belong to the table with the receipts, which is the last one
     chosen_receipts = [
         (
             table,
@@ -125,7 +130,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         else:
             restored_keys.append(key)
     if restored_keys and not dry_run:
-        # a receipt that was under another window's key is back under its own
+        # a receipt that was stored under another window's key is now under its own key
         still_unreadable = {
             receipt.key: receipt for receipt in audit.receipts() if isinstance(receipt, Unreadable)
         }
@@ -150,7 +155,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
 
 
 def _without_receipt(keys: Sequence[str]) -> Finding:
-    """The finding of published windows that a run would publish again, once others are restored."""
+    """Returns the finding of published windows that a run would publish again after a restore."""
     message = (
         f"rows of {join_first_few(keys)} are published, and neither the table nor the ledger has a"
         " receipt of them: the ledger is an older copy, or a run of them died"
@@ -162,12 +167,12 @@ def _without_receipt(keys: Sequence[str]) -> Finding:
 def _find_committed(
     table: ListAudit, ledger: Ledger, recorded: Sequence[Receipt]
 ) -> Mapping[str, WrittenReceipt]:
-    """The receipts of all windows that a table holds, by their keys, without its list.
+    """Finds the receipts of all windows of a table that has lost its list, by their keys.
 
-    A receipt file may be of an attempt that never committed, and a copy of the ledger older than
-    the table, or newer. So the rows decide: of each window the newest receipt counts that has
-    exactly the rows of the table. If there is none, it is the copy: it was committed once, and
-    verification tells what is wrong with the rows.
+    A receipt file may be of an attempt that never committed. A copy in the ledger may be
+    older or newer than the table. So the rows decide: for each window, the newest receipt
+    counts that has exactly the rows of the table. If there is none, the copy counts: it was
+    committed once, and verification reports what is wrong with the rows.
 
     Raises:
         DamagedError: there are rows that no receipt explains.

@@ -1,12 +1,12 @@
 """The time until topics lose messages that the table still needs.
 
 `margin_of_window` and `margin_of_unread` are pure; `retention_margin` fetches their
-arguments. For windows in time, the start of the oldest open window counts; for
-micro-batches, the age of the first unread message of each topic-partition.
+arguments. For windows in time, the start of the oldest open window counts. For
+micro-batches, the age of the first unread message of each topic-partition counts.
 
-A compacted topic loses its deletes even if nothing else expires: `delete.retention.ms`
-after compaction has met a message without a value, that message may go, and a window that
-is run later leaves its row in the table.
+A compacted topic can lose deletes even if its other messages never expire. A message
+without a value may be removed `delete.retention.ms` after compaction has found it. A window
+that is run later then leaves the deleted row in the table.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from windrow.ingest.runner.frozen_stop import bounded_source
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
-"""Retention is near when only a quarter of it is left.
+"""Retention is near when only 1/NEAR of it is left.
 
-For windows in time also when no more than the length of two windows is left.
+For windows in time it is also near when only the length of two windows is left.
 """
 
 _FIRST_RANGE = timedelta(days=7)
-"""The time span of the first windows that the table is asked about."""
+"""The time span of the first windows that the table is asked for."""
 
 _FIX = "Run it soon, or raise the topic's {}."
 _FIX_START = "Run it soon, raise the topic's {}, or move window.start if its data isn't wanted."
@@ -47,13 +47,21 @@ _LOST = {
 }
 _FEW = 10
 _EVER_MS = 100 * 365 * 86_400_000
-"""Who sets this time or more means for ever; the greatest one that Kafka takes is no date."""
+"""A retention of this many milliseconds or more means for ever.
+
+Kafka's maximum would exceed any date.
+"""
 
 
 class RetentionMargin(msgspec.Struct, frozen=True):
-    """fail: messages are gone; warn: they will be gone soon.
+    """The time until messages are lost.
 
-    `remaining_time`: the time until the first unread message expires; None: never, or it is gone.
+    Attributes:
+        level: "fail": messages are gone; "warn": they will be gone soon, or may be gone.
+        message: what expires, and when.
+        advice: what to do.
+        remaining_time: the time until the first unread message expires. None: it never
+            expires, or it is gone.
     """
 
     level: Literal["ok", "warn", "fail"]
@@ -66,18 +74,19 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
     """Returns how long a pipeline's next run may still wait. Writes nothing.
 
     Raises:
-        SpecError, RefusedError, UnreachableError: the ledger, the table or the cluster
-            can't be read.
+        SpecError: the ledger, the table or the cluster can't be used as the spec says.
+        RefusedError: the ledger, the table or the cluster isn't the pipeline's.
+        UnreachableError: the ledger, the table or the cluster doesn't answer.
     """
     grid = pipeline.spec.window
     return _of_windows(pipeline, grid) if isinstance(grid, TimeWindows) else _of_batches(pipeline)
 
 
 def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
-    """The first window in time that isn't committed; it may not be over yet.
+    """Returns the first window in time that isn't committed. It may not be over yet.
 
-    Asks the table about longer and longer ranges of windows, so that an early gap costs
-    little on a fine grid that began long ago.
+    The table is asked for longer and longer ranges of windows. So an early gap is found
+    quickly on a fine grid that began long ago.
     """
     start, span, now = grid.start, _FIRST_RANGE, pipeline.now()
     while True:
@@ -101,9 +110,9 @@ def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
 def _topics_and_losses(
     pipeline: Pipeline, start: Boundary | None
 ) -> tuple[Collection[TopicInfo], list[TopicPartition]]:
-    """The topics that are read, and the topic-partitions that have lost messages.
+    """Returns the topics that are read, and the topic-partitions that have lost messages.
 
-    That is, whose log starts above the boundary.
+    A topic-partition has lost messages if its log starts above the boundary.
     """
     source = pipeline.spec.source
     try:
@@ -135,7 +144,7 @@ def _of_batches(pipeline: Pipeline) -> RetentionMargin:
 
 
 def _first_open_start(pipeline: Pipeline) -> Boundary | None:
-    """The start of the first batch that isn't committed; None before the first one was cut."""
+    """Returns the start of the first micro-batch that isn't committed; None if none was cut."""
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
     if not newest:
@@ -154,12 +163,14 @@ def margin_of_window(
     *,
     deletes: bool,
 ) -> RetentionMargin:
-    """Checks whether the topics still hold the oldest open window, and how long. Pure.
+    """Checks whether the topics still have the oldest open window, and for how long. Pure.
 
     Args:
-        oldest: the oldest open window. If it isn't over yet, it only has to be kept until then.
+        oldest: the oldest open window. If it isn't over yet, its messages only have to be
+            kept until its end.
         topics: the topics that are read.
-        lost_partitions: the topic-partitions whose log starts above the window's frozen start.
+        lost_partitions: the topic-partitions whose log starts above the window's frozen
+            start.
         now: the current time.
         deletes: whether the table needs the deletes of compacted topics.
     """
@@ -195,10 +206,10 @@ def margin_of_window(
 def margin_of_unread(
     partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo], *, deletes: bool
 ) -> RetentionMargin:
-    """Checks whether the topics still hold all unread messages, and how long. Pure.
+    """Checks whether the topics still have all unread messages, and for how long. Pure.
 
     Args:
-        partitions: the lag behind the last committed batch.
+        partitions: the lag after the last committed micro-batch.
         topics: the cluster's answer about the topics, by name.
         deletes: whether the table needs the deletes of compacted topics.
     """
@@ -230,7 +241,7 @@ def margin_of_unread(
 def _margin(
     message: str, topic: str, setting: str, remaining_time: timedelta, near: timedelta, fix: str
 ) -> RetentionMargin:
-    """Warns of what expires in a topic when its time is over, or nearly over."""
+    """Returns a warning if the time until a topic expires is over or nearly over, else "ok"."""
     if remaining_time < timedelta(0):
         message = f"{message} is older than the {setting} of {topic}; {_LOST[setting]}"
     elif remaining_time < near:
@@ -247,7 +258,7 @@ def _margin(
 
 
 def _retention_of(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
-    """How long a topic keeps what the table needs, and by which setting; None: for ever."""
+    """Returns how long a topic keeps needed messages, and by which setting; None: for ever."""
     times = [
         (topic.retention_ms, "retention.ms"),
         (topic.delete_retention_ms if deletes else None, "delete.retention.ms"),
@@ -263,7 +274,7 @@ def _retention_of(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] |
 
 
 def _deletes(pipeline: Pipeline) -> bool:
-    """Whether a message without a value takes a row out of the table."""
+    """Returns whether a message without a value removes a row from the table."""
     return (key := pipeline.spec.sink.key) is not None and bool(key.deletes)
 
 

@@ -1,7 +1,7 @@
-"""What becomes of a few messages on the way to the table, step by step.
+"""Shows a few messages at each step on the way to the table.
 
-As a run would decode and transform them; nothing is written. A `spark` step isn't run, nor
-what is behind it: it sees a window as a whole.
+They are decoded and transformed as a run would do it, and nothing is written. A `spark`
+step and the steps after it aren't run, because a `spark` step takes a whole window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from windrow.ingest.transform.validate import Validate
 
 
 class RemovedMessage(msgspec.Struct, frozen=True):
-    """A message of which a step leaves no row; `detail` says why it is a dead letter."""
+    """A message that has no row after a step.
+
+    Attributes:
+        message: the position of the message in the log.
+        reason: why it has no row.
+        detail: why it is a dead letter, if it is.
+    """
 
     message: str
     reason: str = msgspec.field(name="why")
@@ -32,7 +38,15 @@ class RemovedMessage(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a step gives: its rows, each beside its message, and what it leaves out."""
+    """The result of a step.
+
+    Attributes:
+        name: the step's name.
+        columns: the columns of its rows.
+        messages: for each row, the position of its message in the log.
+        rows: the rows.
+        removed: the messages that have no row after this step.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -42,14 +56,14 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def trace_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
-    """Takes messages (of `MESSAGES`) through decoding and each transform.
+    """Takes messages (`MESSAGES`) through decoding and each transform.
 
     Raises:
         SpecError: the schema or a step can't be used.
         UnreachableError: the schema registry doesn't answer.
     """
     for transform in pipeline.transforms():
-        transform.open()  # also what is behind a `spark` step
+        transform.open()  # checks also the steps after a `spark` step
     decoder = decoder_for(pipeline, sorted(set(messages["topic"].to_pylist())))
     decoded = checked_verdict(decoder, decoder.open()(messages))
     places = [
@@ -95,7 +109,7 @@ def _name_transforms(transform: Transform) -> Iterator[tuple[str, Transform]]:
 
 
 def _step(name: str, indices_before: Any, decoded: Decoded, places: list[str]) -> Step:
-    """Compares a verdict with the messages that were there before it."""
+    """Compares the result of a step with the messages that had rows before it."""
     kept_indices = set(decoded.row_index.to_pylist())
     if decoded.deletes is not None:
         kept_indices |= set(decoded.deletes.index.to_pylist())
@@ -123,7 +137,10 @@ def _step(name: str, indices_before: Any, decoded: Decoded, places: list[str]) -
 
 
 def _json(value: Any) -> Any:
-    """Converts NaN and infinities, also in lists and structs, to the words that all JSON has."""
+    """Converts NaN and infinities, also in lists and structs, to strings.
+
+    JSON has no such numbers.
+    """
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Compares the sink's receipts with each other, the ledger, the table's rows and the topics.
 
-It only reads. The comparisons are pure functions from values to findings; `verify`
-fetches the values.
+Verification only reads. The comparisons are pure functions from values to findings;
+`verify` fetches the values.
 """
 
 from __future__ import annotations
@@ -75,12 +75,20 @@ def verify(
 ) -> Verified:
     """Makes all comparisons of one pipeline.
 
-    If something can't be reached, that is a finding, and the other comparisons go on. A
+    If a system can't be reached, that is a finding, and the other comparisons continue. A
     table in which rows replace each other is compared with the sum over its receipts.
 
-    `on_removed`: with "drop", topics that are gone are information only. `deep`: also
-    read all rows and dead letters, and compare their values with the checksums.
-    `dead_topic`: the topic in which dead letters must be published.
+    Args:
+        pipeline: the id of the pipeline.
+        sink: the table.
+        dead_letters: the dead letters.
+        ledger: the ledger.
+        broker: the cluster.
+        on_removed: with "drop", topics that are gone are information only.
+        deep: also read all rows and dead letters, and compare their values with the
+            checksums.
+        dead_topic: the topic in which dead letters must be published.
+        sleep: waits some seconds; tests replace it.
     """
     audit = sink.audit()
     try:
@@ -96,7 +104,7 @@ def verify(
     by_ledger = _findings_of(
         "ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger)
     )
-    # the comparison with the ledger has reported them
+    # the comparison with the ledger has reported these windows
     lost_windows = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
@@ -137,7 +145,7 @@ def verify(
 
 
 def _find_unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
-    """Names the windows whose lookups can't be asked again for what they answered."""
+    """Finds the windows with lookups whose answers can't be requested again."""
     window_sources = [
         (r.window.key, [p.source for p in _pins(r) if not p.version]) for r in receipts
     ]
@@ -159,7 +167,7 @@ def _pins(receipt: Receipt) -> tuple[Pin, ...]:
 
 
 def _rows(receipt: Receipt) -> int:
-    """The rows that a window added to the table, less those that it removed."""
+    """Returns the rows that a window added to the table, minus those that it removed."""
     merged = receipt.merged
     return merged.rows_added - merged.rows_removed if merged is not None else receipt.counts.rows
 
@@ -167,10 +175,10 @@ def _rows(receipt: Receipt) -> int:
 def _findings_of(
     about: About, compare: Callable[[], list[Finding]], window: str | None = None
 ) -> list[Finding]:
-    """The findings of a comparison; its error is a finding, too."""
+    """Returns the findings of a comparison. An error of the comparison becomes a finding, too."""
     try:
         return compare()
-    except UnreachableError as error:  # not this window's error: the next one has it, too
+    except UnreachableError as error:  # not about this window: the next window would have it, too
         return [finding_of_error(error, about)]
     except RefusedError as error:
         return [finding_of_error(error, about, window)]
@@ -179,7 +187,7 @@ def _findings_of(
 def _per_window(
     about: About, receipts: Iterable[Receipt], compare: Callable[[Receipt], list[Finding]]
 ) -> list[Finding]:
-    """Compares window by window, until something can't be reached."""
+    """Compares window by window, until a system can't be reached."""
     findings: list[Finding] = []
     for receipt in receipts:
         findings += _findings_of(about, partial(compare, receipt), receipt.window.key)
@@ -232,7 +240,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
 
 
 def _partial_findings(receipt: Receipt) -> list[Finding]:
-    """The losses of a window that was committed with `on_loss: skip`."""
+    """Returns the losses of a window that was committed with `on_loss: skip`."""
     advice = "These messages can't be read any more; the rest of the window is complete."
     return [
         Finding("info", "receipts", f"the window is partial: {loss}", advice, receipt.window.key)
@@ -265,12 +273,12 @@ def find_uncovered(plan: Plan) -> list[str]:
 
 
 def check_tiling(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
-    """Finds gaps between committed windows, and neighbours with different boundaries.
+    """Finds gaps between committed windows, and neighbours with different boundaries. Pure.
 
-    Pure. The receipts must be in window order.
-
-    `unread`: keys of committed windows whose receipts can't be read; a gap with one of
-    them in it is not reported.
+    Args:
+        receipts: the receipts, in window order.
+        unread: keys of committed windows whose receipts can't be read. A gap that contains
+            one of them is not reported.
     """
     first = receipts[0].window.start if receipts else 0
     findings = _gap_findings(0, first, unread) if isinstance(first, int) and first > 0 else []
@@ -307,10 +315,10 @@ def _compare_neighbours(earlier: Receipt, later: Receipt, unread: Collection[str
 
 
 def _gap_findings(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
-    """The finding of a gap between two labels.
+    """Returns the finding of a gap between two labels.
 
-    Windows in time may be left out. A micro-batch is committed before the next one is
-    cut, so a gap between micro-batches is wrong.
+    Windows in time may be left out. A micro-batch is committed before the next one is cut,
+    so a gap between micro-batches is wrong.
     """
     if any(label_text(start) <= key < label_text(end) for key in unread):
         return []
@@ -374,12 +382,16 @@ def compare_rows(
 ) -> list[Finding]:
     """Compares the rows of one window with its receipt, per topic-partition. Pure.
 
-    `may_lack`: why rows may be gone though nothing is wrong; None: none may.
+    Args:
+        receipt: the receipt of the window.
+        rows: the numbers of rows in the table.
+        capabilities: what the sink guarantees.
+        may_lack: why rows may be missing without an error; None: none may be missing.
     """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     expected_rows, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
-        # a table of changes keeps both as rows; others have no deletes
+        # a table of changes keeps deletes as rows; other tables have no deletes here
         expected_rows[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
@@ -442,9 +454,9 @@ def compare_dead(
 
 
 def _find_unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
-    """The finding of a window whose dead letters may not be in their topic.
+    """Returns the finding of a window whose dead letters may not be in their topic.
 
-    Its run died after the commit, or the window is older than the setting of the topic.
+    The run died after the commit, or the window is older than the setting of the topic.
     """
     if not is_unpublished(store, receipt):
         return []

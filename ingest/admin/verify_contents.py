@@ -1,6 +1,6 @@
 """Compares all rows and dead letters of a table with the checksums of its receipts.
 
-It only reads.
+The comparison only reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ Kind = Literal["rows", "dead letters", "messages"]
 class Summed(msgspec.Struct, frozen=True):
     """Sums of rows that were read back.
 
-    The number and the checksum of each split's rows, and the number of rows in no split.
+    Attributes:
+        counts: the number of rows of each split.
+        checksums: the checksum of the rows of each split.
+        outside: the number of rows that belong to no split.
     """
 
     counts: tuple[int, ...]
@@ -55,8 +58,8 @@ def compare_contents(
 ) -> list[Finding]:
     """Compares each window's rows and dead letters with its receipt, split by split.
 
-    Holds one batch of one window at a time. If rows of the table replace each other, only
-    the dead letters are compared, because a row belongs to no single window.
+    One batch of one window is in memory at a time. If rows of the table replace each other,
+    only the dead letters are compared, because a row doesn't belong to a single window.
     """
     findings = list[Finding]()
     for receipt in receipts:
@@ -75,7 +78,7 @@ def compare_contents(
 
 
 def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> list[Finding]:
-    """Finds rows that were published besides those that receipts name."""
+    """Finds rows that were published in addition to those that receipts name."""
     if not isinstance(audit, PublishedAudit):
         return []
     try:
@@ -161,13 +164,21 @@ def differences(
     noted: Mapping[tuple[str, int, int], str] | None = None,
     may_lack: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """Describes the differences between read and committed rows, one sentence per split.
+    """Describes the differences between read and committed rows, one sentence per split. Pure.
 
-    Returns wrong ones, and those that the sink allows. Pure. If the number of a split's
-    rows is wrong, its checksum isn't compared, because it is the sum of all its rows.
+    If the number of a split's rows is wrong, its checksum isn't compared, because it is the
+    sum over all its rows.
 
-    `noted`: the checksums of published messages, noted when they were published.
-    `may_lack`: whether rows may be gone though nothing is wrong.
+    Args:
+        receipt: the receipt of the window.
+        kind: what was read.
+        read_back: the sums of the rows that were read.
+        capabilities: what the sink guarantees.
+        noted: the checksums of published messages, recorded when they were published.
+        may_lack: whether rows may be missing without an error.
+
+    Returns:
+        The differences that are wrong, and those that the sink allows.
     """
     problems, allowed = list[str](), list[str]()
     for split, count, checksum in zip(
@@ -202,7 +213,7 @@ def differences(
 def _expected_count_and_checksum(
     split: SplitCounts, kind: Kind, noted: Mapping[tuple[str, int, int], str] | None
 ) -> tuple[int, str]:
-    """The number of rows that a split must have, and their checksum."""
+    """Returns the number of rows that a split must have, and their checksum."""
     if noted is not None:
         checksum = noted.get((split.topic, split.partition, split.start), checksum_text(0))
         return split.rows + split.deletes, checksum
@@ -225,9 +236,15 @@ def sum_by_split(
     names: Mapping[str, str],
     attempt: str | None = None,
 ) -> Summed:
-    """Counts rows and sums their hashes, by the split that has their offset.
+    """Counts rows and sums their hashes, by the split that contains their offset. Pure.
 
-    Pure. Holds one batch at a time. `attempt`: only dead letters of this attempt.
+    One batch is in memory at a time.
+
+    Args:
+        splits: the splits of the window.
+        batches: the rows or dead letters.
+        names: the metadata columns, name -> column.
+        attempt: only dead letters of this attempt; None: all.
 
     Raises:
         RefusedError: a batch lacks a column, or has a type that windrow doesn't write.
@@ -251,10 +268,10 @@ def sum_by_split(
 
 @contextmanager
 def refuse_other_columns() -> Iterator[None]:
-    """Refuses a file whose columns or types are not those that windrow wrote.
+    """Refuses a file whose columns or types aren't those that windrow writes.
 
     Raises:
-        RefusedError: the block failed with an error of Arrow's about columns or types.
+        RefusedError: the block failed with an Arrow error about columns or types.
     """
     try:
         yield
@@ -267,7 +284,7 @@ def refuse_other_columns() -> Iterator[None]:
 
 
 class _Sums:
-    """Counts and checksums of rows by their splits."""
+    """Counts and checksums of rows, by split."""
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
         self.finder = SplitFinder(splits)
@@ -290,9 +307,10 @@ class _Sums:
 
 
 class SplitFinder:
-    """Finds the split that has an offset of a topic-partition.
+    """Finds the split that contains an offset of a topic-partition.
 
-    `nowhere`: the number that means no split.
+    Attributes:
+        nowhere: the number that means no split.
     """
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
@@ -307,7 +325,7 @@ class SplitFinder:
     def find_splits(
         self, topic: pa.Array, partition: pa.Array, offset: pa.Array
     ) -> npt.NDArray[np.int64]:
-        """The number of each row's split, or `nowhere`."""
+        """Returns the number of each row's split, or `nowhere`."""
         topics = topic.cast(pa.string()).dictionary_encode()
         codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         partitions, offsets = (

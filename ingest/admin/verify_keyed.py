@@ -1,6 +1,6 @@
 """Compares a table whose rows replace each other with the sum of its receipts.
 
-It only reads.
+The comparison only reads.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ _TOMBSTONES = (
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """What was found of the rows: their number, and if they were read, their checksum.
+    """Sums of the rows in the table.
 
-    `outside`: how many of them are in no split.
+    Attributes:
+        rows: their number.
+        checksum: their checksum; None if the rows weren't read.
+        outside: the number of rows that belong to no split.
     """
 
     rows: int
@@ -44,9 +47,10 @@ def compare_merged(
     Args:
         receipts: all receipts that can be read.
         audit: the table's audit.
-        keyed: the same, with the questions that only a table with a primary key answers.
+        keyed: the same audit, with the questions that only a table with a primary key
+            answers.
         deep: whether to read all rows, and compare their checksum.
-        complete: whether these are all receipts; otherwise there is no sum to compare with.
+        complete: whether these are all receipts. Otherwise there is no sum to compare with.
     """
     findings = [
         finding_of_error(error, "table", receipt.window.key)
@@ -71,7 +75,7 @@ def compare_merged(
 
 
 def differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Compares the rows with the sum of what the windows added and removed. Pure."""
+    """Compares the rows with the sum of the rows that the windows added and removed. Pure."""
     without = [r.window.key for r in receipts if r.merged is None]
     if without:
         message = (
@@ -86,7 +90,7 @@ def differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Findin
 def _differences(
     noun: str, changed: Iterable[Changed], read_back: ReadBack, advice: str
 ) -> list[Finding]:
-    """Compares rows, or tombstones, with the sum of what the windows changed."""
+    """Compares rows, or tombstones, with the sum of the windows' changes."""
     rows = added = 0
     for change in changed:
         rows += change.rows_added - change.rows_removed
@@ -113,7 +117,7 @@ def _differences(
 def sum_rows(
     receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]
 ) -> ReadBack:
-    """Counts all rows and sums their hashes. Pure. Holds one batch at a time.
+    """Counts all rows and sums their hashes. Pure. One batch is in memory at a time.
 
     Raises:
         RefusedError: a batch lacks a column, or has a type that windrow doesn't write.

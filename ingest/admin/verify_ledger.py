@@ -21,9 +21,14 @@ REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 
 
 class LedgerEntries(msgspec.Struct, frozen=True):
-    """The ledger's entries about one committed window; None for a missing one.
+    """The ledger's entries about one committed window; None for a missing entry.
 
-    `end`: of micro-batches, if the window's receipt has one.
+    Attributes:
+        start: the boundary at its start.
+        stop: the boundary at its end.
+        plan: its plan.
+        receipt: the copy of its receipt.
+        end: the frozen end of the micro-batches, if the window's receipt has one.
     """
 
     start: Boundary | None
@@ -42,7 +47,12 @@ def against_ledger(
 ) -> list[Finding]:
     """Compares a table's receipts with the ledger.
 
-    `unread`: keys of windows whose receipts can't be read.
+    Args:
+        pipeline_id: the id of the pipeline.
+        receipts: the receipts that can be read.
+        unread: keys of windows whose receipts can't be read.
+        sink: the table.
+        ledger: the ledger.
     """
     copies = {r.window: r for r in ledger.recorded_receipts(pipeline_id)}
     absent = sink.owner() is None
@@ -59,7 +69,7 @@ def against_ledger(
         )
         for r in receipts
     ]
-    # asking for the identity would create a missing ledger; an empty one is reported anyway
+    # `identity` would create a missing ledger. An empty ledger is reported by its entries.
     empty = LedgerEntries(None, None, None, None)
     identity = ledger.identity() if any(e != empty for e in entries) else None
     findings = _writes_to(ledger.sink(pipeline_id), sink)
@@ -98,7 +108,10 @@ def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
 def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | None) -> list[Finding]:
     """Compares one receipt with the ledger's entries about its window. Pure.
 
-    `identity`: the ledger's id; None: it isn't compared.
+    Args:
+        receipt: the receipt.
+        entries: the ledger's entries.
+        identity: the ledger's id; None: it isn't compared.
     """
     problems: list[tuple[Level, str, str]] = []
     if identity is not None and receipt.ledger != identity:
@@ -126,7 +139,7 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
     elif entries.end != receipt.stop:
         problems.append(("wrong", "the end in window.stop differs in the ledger", LEDGER_ANEW))
     if entries.receipt is None or entries.receipt.generation < receipt.generation:
-        # A run that died after its commit leaves this behind; it does no harm.
+        # A run that died after its commit leaves such a copy. It does no harm.
         message = "the ledger's copy of the receipt is missing or older"
         problems.append(("info", message, REBUILD))
     elif entries.receipt != receipt:

@@ -1,6 +1,6 @@
 """Compares receipts with the cluster and topics that their windows were read from.
 
-It only reads.
+The comparison only reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def against_topics(
 ) -> list[Finding]:
     """Checks whether the topics are still the ones that the windows were read from.
 
-    Asks the cluster a few questions about all topics together.
+    The cluster gets a few requests about all topics together.
     """
     current = _current(pipeline_id, receipts, ledger)
     if current is None:
@@ -57,7 +57,7 @@ def against_topics(
 
 
 def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
-    """The start of the next window: the end of the newest committed one, or a later rebase."""
+    """Returns the start of the next window: the end of the newest window, or a later rebase."""
     newest = receipts[-1].plan.stop if receipts else None
     try:
         rebases = ledger.rebased_boundaries(pipeline)
@@ -74,7 +74,7 @@ def _logs_now(
     broker: Broker,
     sleep: Callable[[float], None],
 ) -> list[Finding]:
-    """Findings of logs that end below the pipeline's position, or have no timestamps."""
+    """Finds logs that end below the pipeline's position, or have no timestamps."""
     same = {
         t.topic
         for t in current.topics
@@ -102,9 +102,9 @@ def compare_topic(
     starts: Mapping[TopicPartition, int],
     on_removed: OnRemoved = "fail",
 ) -> list[Finding]:
-    """Checks whether receipts are of this cluster and topics, and could be replayed. Pure.
+    """Checks whether receipts are of this cluster and topics, and can be replayed. Pure.
 
-    Windows from before a rebase, or of topics that aren't read any more, are information.
+    Windows before a rebase, or of topics that aren't read any more, are information.
     """
     findings, expired, abandoned_windows = [], [], []
     for receipt in receipts:
@@ -150,7 +150,7 @@ def _passed_over(
     topics: Mapping[str, TopicInfo],
     starts: Mapping[TopicPartition, int],
 ) -> list[Finding]:
-    """Findings of topics that joined in the window, and hold messages from before."""
+    """Finds topics that joined in the window, and have older messages."""
     stop, ids = receipt.plan.stop, receipt.plan.stop.by_topic()
     return [
         Finding(
@@ -171,7 +171,7 @@ def _passed_over(
 def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
     """Describes how the cluster differs from the receipt's; None if it doesn't.
 
-    A window without messages may be of any cluster.
+    The cluster of a window without messages isn't compared.
     """
     made_on = receipt.plan.stop.cluster_id
     return (
@@ -182,7 +182,7 @@ def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
 
 
 def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
-    """The topics of the window that don't exist any more, or were made anew."""
+    """Returns the topics of the window that don't exist any more, or were recreated."""
     ids, read = receipt.plan.stop.by_topic(), {s.topic for s in receipt.plan.splits}
     return {
         name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id
@@ -190,9 +190,9 @@ def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
 
 
 def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
-    """Topics of the receipt that the pipeline doesn't read any more.
+    """Returns topics of the receipt that the pipeline doesn't read any more.
 
-    They were replaced, left out, or removed with `source.on_removed: drop`.
+    They were replaced, left out of the spec, or removed with `source.on_removed: drop`.
     """
     ids, now = receipt.plan.stop.by_topic(), current.by_topic()
     carried = {m.topic for m in current.marks if m.origin == "removed"} - {

@@ -101,9 +101,10 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an
 
 
 class Commands(TyperGroup):
-    """A group of commands, which says what is missing before a file, and refuses repeated options.
+    """A group of commands with better errors than typer's.
 
-    typer would take the last of an option's values, and drop the others in silence.
+    If a file is given without a command, the error says so. An option that is given twice
+    is refused: typer would silently use the last value.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -140,7 +141,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
 
 def spark_options(master: str | None, conf: list[str] | None, connect: str | None) -> SparkOptions:
-    """Collects a command's Spark options; refuses those that would have no effect."""
+    """Collects a command's Spark options; refuses options that have no effect."""
     from windrow.ingest.config.dagster import is_master  # loads pydantic
 
     if master is not None and not is_master(master):
@@ -154,7 +155,7 @@ def spark_options(master: str | None, conf: list[str] | None, connect: str | Non
 
 
 def properties(conf: list[str] | None) -> dict[str, str]:
-    """The Spark properties of --conf, by name."""
+    """Returns the Spark properties of --conf, by name."""
     settings = dict(setting.partition("=")[::2] for setting in conf or [])
     if len(settings) < len(conf or []) or not all(map(all, settings.items())):
         raise typer.BadParameter("--conf takes NAME=VALUE, each NAME once")

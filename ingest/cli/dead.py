@@ -1,4 +1,4 @@
-"""`dead show` and `dead replay`. Loaded only when a command runs."""
+"""`dead show` and `dead replay`. Imported only when such a command runs."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class RefusedAttempt(msgspec.Struct, frozen=True):
 class ShownDead(msgspec.Struct):
     """The document of `dead show`.
 
-    Keys and values, with `--payload`, are base64. `has_more`: whether there are more
-    than the limit.
-
-    `refused`: windows that aren't committed and have dead letters. Their dead letters
-    are in `dead` if the window was named.
-
-    `reasons`: the number of all dead letters of each reason, also beyond the limit; left out if
-    there is none.
+    Attributes:
+        pipeline: the id of the pipeline.
+        dead: the dead letters. Keys and values, which need `--payload`, are base64.
+        has_more: whether there are more than the limit.
+        refused: windows that aren't committed and have dead letters. These dead letters are
+            in `dead` if the window was named.
+        reasons: the number of all dead letters by reason, also beyond the limit; left out
+            if there are none.
     """
 
     pipeline: str
@@ -73,9 +73,13 @@ class ShownDead(msgspec.Struct):
 
 
 class ExportedDead(msgspec.Struct):
-    """The document of `dead show --out`. `dead`: the number of dead letters in the file.
+    """The document of `dead show --out`.
 
-    `refused`: as in `ShownDead`.
+    Attributes:
+        pipeline: the id of the pipeline.
+        file: the path of the file.
+        dead: the number of dead letters in the file.
+        refused: windows that aren't committed and have dead letters.
     """
 
     pipeline: str
@@ -87,7 +91,11 @@ class ExportedDead(msgspec.Struct):
 class DeadRequest(msgspec.Struct, frozen=True):
     """The dead letters that a command is about.
 
-    `attempt`: a refused attempt; None: the committed one, or else the newest one.
+    Attributes:
+        window: the windows that `--window` names; None: all committed ones.
+        chosen: the stage and the reason.
+        attempt: a refused attempt; None: the committed attempt, or else the newest one.
+        payload: whether to show keys and values.
     """
 
     window: str | None
@@ -99,7 +107,7 @@ class DeadRequest(msgspec.Struct, frozen=True):
 def show_dead(
     output: Output, path: Path, dead_request: DeadRequest, limit: int, file: Path | None
 ) -> None:
-    """Shows dead letters of the named windows, or of all committed ones, or writes them to a file.
+    """Shows dead letters of the named windows or of all committed ones, or writes them to a file.
 
     The file has key, value and headers only with payload.
     """
@@ -126,7 +134,7 @@ def show_dead(
             and dead_request.chosen.stage is None
             and reasons.total() > limit
         ):
-            # the receipts count the others, which may be in thousands of windows
+            # counted by the receipts, because the others may be in thousands of windows
             reasons = dead_request.chosen.count_by_reason(receipts)
             break
     table = (
@@ -160,10 +168,11 @@ def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payl
 def _read(
     spec: PipelineSpec, dead_request: DeadRequest
 ) -> tuple[dict[str, str], Iterable[Receipt], Iterator[tuple[Window, pa.RecordBatch]]]:
-    """The windows that aren't committed (key -> newest attempt), receipts, and the dead letters.
+    """Returns the uncommitted windows (key -> newest attempt), the receipts, and the dead letters.
 
     Dead letters come batch by batch, each with its window. They are those of the named
-    attempt, of the window's committed one, or of its newest one if it isn't committed.
+    attempt. Without one, they are of the window's committed attempt, or of its newest
+    attempt if it isn't committed.
     """
     windows = None if dead_request.window is None else windows_named(spec, dead_request.window)
     sink, store = assemble.open_table(spec)
@@ -188,7 +197,7 @@ def _read(
 
 
 def no_dead_sentence(dead_request: DeadRequest) -> str:
-    """The sentence if there are no such dead letters."""
+    """Returns the sentence for the case that there are no such dead letters."""
     kind = "".join(
         f" {name} {value}"
         for name, value in (
@@ -207,7 +216,7 @@ def no_dead_sentence(dead_request: DeadRequest) -> str:
 class DeadReplayResults(msgspec.Struct):
     """The document of `dead replay`: the result of each window.
 
-    With `dry_run`, the result that a replay would have.
+    With `dry_run` it is the result that a replay would have.
     """
 
     pipeline: str
@@ -229,7 +238,14 @@ def replay_dead(
 
     Windows that were committed before a failure stay committed.
 
-    `keep_going`: go on after refused windows. `anyway`: as in `DeadReplayRequest`.
+    Args:
+        output: the command's output.
+        path: the pipeline's file.
+        dead_request: the dead letters to replay.
+        script: the file with the function that edits messages; None: they aren't edited.
+        dry_run: only count the messages that would be accepted.
+        keep_going: continue after refused windows.
+        anyway: replay even if the pipeline is paused.
     """
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
@@ -253,7 +269,7 @@ def replay_dead(
     )
     try:
         document.windows.extend(refused_last(results, len(windows)))
-    finally:  # after a failure, too: it shows the windows before it
+    finally:  # also after a failure, to show the windows before it
         if document.windows:
             table = render.dead_replay_table(document.windows)
             output.show(document, table, *render.still_refused(document.windows))

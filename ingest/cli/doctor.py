@@ -71,7 +71,15 @@ if TYPE_CHECKING:
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line. `exit_code`: the command's exit code if this check fails."""
+    """A check, which is shown as one line.
+
+    Attributes:
+        name: the name of the check.
+        level: the result.
+        message: what was found.
+        fix: what to do.
+        exit_code: the command's exit code if this check fails.
+    """
 
     name: str
     level: Literal["ok", "warn", "fail"]
@@ -87,21 +95,23 @@ class Examined(msgspec.Struct):
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """The exit code of the first check that failed; 0 if none did."""
+    """Returns the exit code of the first check that failed; 0 if none did."""
     return next((c.exit_code for c in checks if c.level == "fail"), 0)
 
 
 def check_line(check: Check) -> Text:
-    """A check as a line: `ok    java    ...`."""
+    """Formats a check as a line: `ok    java    ...`."""
     style = {"ok": "green", "warn": "yellow", "fail": "red"}[check.level]
     text = Text(f"{check.level:5}", style=style).append(f"{check.name:13}", style="bold")
     return text.append(f"{check.message}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 
 def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
-    """Yields each check as soon as it is done; checks that need a failed one are left out.
+    """Yields each check as soon as it is done. Checks that need a failed one are left out.
 
-    `engine`: the Spark whose executors are checked, too.
+    Args:
+        spec: the pipeline's file; None: only this machine is checked.
+        engine: the Spark whose executors are checked, too.
     """
     problem = java_problem()
     yield check_java(problem, None if problem else java_untried())
@@ -140,7 +150,7 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 
 def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
-    """One line for the executors that answered, and one per problem, with its machines."""
+    """Yields one check for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
     answered_by = (
         f"{format_count(len(surveyed.executors), 'executor')} on"
@@ -173,7 +183,7 @@ def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
-    """Checks ledger, table and cluster, each by itself, then what needs several of them."""
+    """Checks ledger, table and cluster, each by itself. Checks that need several of them follow."""
     state = run_check("state", lambda: _state(pipeline))
     yield state
     sink = run_check(
@@ -226,7 +236,7 @@ def _dead_topic(topic: DeadTopic) -> Check:
 def _records(pipeline: Pipeline) -> Iterator[Check]:
     """Warns if neither the spec nor a schema says which record the messages have.
 
-    It is no failure, because a new topic has no schema yet.
+    It isn't a failure, because a new topic has no schema yet.
     """
     try:
         topics = sorted(_discovered(pipeline).topics)
@@ -241,25 +251,25 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
 
 
 def _registry(registry: Registry) -> Check:
-    registry.of_subject("windrow-doctor", 1)  # it needn't exist: any answer shows that it answers
+    registry.of_subject("windrow-doctor", 1)  # the subject needn't exist: any answer is enough
     return Check("registry", "ok", f"{registry.url} answers")
 
 
 def run_check(name: str, check: Callable[[], Check]) -> Check:
-    """Makes a check; an error becomes a failed one."""
+    """Performs a check. An error becomes a failed check."""
     try:
         return check()
     except WindrowError as error:
         return failed_check(name, error)
-    except foreign_exceptions() as error:  # reported; others go on
+    except foreign_exceptions() as error:  # reported, so that the other checks continue
         return failed_check(name, BugError.of(error, "setup"))
 
 
 def failed_check(name: str, error: WindrowError) -> Check:
-    """An error as a failed check."""
+    """Converts an error to a failed check."""
     if "\n" in error.message:
         return Check(name, "fail", str(error), exit_code=error.exit_code)
-    # with its place
+    # with the position in the log
     message = error.message if error.topic is None else str(error).removesuffix(f". {error.advice}")
     return Check(name, "fail", message, error.advice, error.exit_code)
 
@@ -279,9 +289,9 @@ def check_java(problem: str | None, untried: str | None = None) -> Check:
 
 
 def check_extras() -> Check:
-    """Says which extras are installed, and how to install the others.
+    """Reports which extras are installed, and how to install the others.
 
-    Nothing fails: which ones are needed, the pipelines decide.
+    It never fails, because the pipelines decide which extras are needed.
     """
     windrow = "windrow-ingest"
     known_extras = metadata.metadata(windrow).get_all("Provides-Extra") or []
@@ -297,7 +307,7 @@ def check_extras() -> Check:
 
 
 def _find_missing(requirement: Requirement) -> list[str]:
-    """Packages of a requirement and its extras that aren't installed, or in another version."""
+    """Returns packages of a requirement and its extras that are missing or have another version."""
     try:
         distribution = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
@@ -339,7 +349,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
 
 
 def _next_window(pipeline: Pipeline) -> Check:
-    """Checks whether the next window can be read, and warns of the past of topics that join."""
+    """Checks whether the next window can be read; warns if a joining topic has older messages."""
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
@@ -369,9 +379,9 @@ def _next_window(pipeline: Pipeline) -> Check:
 def _windows(pipeline: Pipeline) -> Check:
     """Checks whether table and ledger have the same windows.
 
-    They may differ after one of them was restored from a backup. Windows before
-    committed ones may have been refused, or never run. A receipt that is lost or
-    damaged fails the check.
+    They may differ after one of them was restored from a backup. It also warns of windows
+    before committed ones that were refused or never run. A receipt that is lost or damaged
+    fails the check.
     """
     series = find_series(committed.receipt for committed in pipeline.sink.receipts())
     for _, newest in series[-1:]:
@@ -390,10 +400,16 @@ def sink_check(
 ) -> Check:
     """Checks whether the table belongs to this pipeline, grid and ledger.
 
-    `ledger`: the ledger's id; None if the ledger doesn't answer.
+    Args:
+        table: the table's path or name.
+        bound: the owner that is recorded in the table; None if there is no table.
+        pipeline: the id of the pipeline.
+        grid: its grid.
+        ledger: the ledger's id; None if the ledger doesn't answer.
 
     Raises:
-        GridError, OwnerError: the table belongs to another one.
+        GridError: the table was begun on another grid.
+        OwnerError: the table belongs to another pipeline or ledger.
     """
     if bound is None:
         return Check(
@@ -417,7 +433,8 @@ def sink_check(
 def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Checks the rights to describe and to read each topic, by doing both.
 
-    Reads one message of each topic that has any. Warns of topics that aren't read any more.
+    One message is read of each topic that isn't empty. Topics that aren't read any more
+    cause a warning.
     """
     broker = pipeline.broker
     try:
@@ -465,7 +482,13 @@ def _retention(pipeline: Pipeline) -> Check:
 
 
 def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
-    """Shows one line per check. `engine`: the Spark whose executors are checked, too."""
+    """Shows one line per check.
+
+    Args:
+        output: the command's output.
+        path: the pipeline's file; None: only this machine is checked.
+        engine: the Spark whose executors are checked, too.
+    """
     checks = Examined([])
     for check in examine(path, engine):
         checks.checks.append(check)
@@ -474,7 +497,7 @@ def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = N
 
 
 def rebuild_ledger(output: Output, path: Path) -> None:
-    """Rebuilds the ledger from the receipts; the document is `Rebuilt`."""
+    """Rebuilds the ledger from the receipts. The document is `Rebuilt`."""
     from windrow.ingest.admin.rebuild import rebuild
 
     spec = load_spec(path)

@@ -1,4 +1,4 @@
-"""`init`, `infer` and `infer --check`: a pipeline's files. Loaded only when a command runs."""
+"""`init`, `infer` and `infer --check`: a pipeline's files. Imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.ingest.registry.settings import registry_at
 
 
 def begin_pipeline(output: Output, folder: Path, request: PipelineRequest) -> None:
-    """Writes a template, and prints the next commands; the document is `Begun`."""
+    """Writes a template, and prints the next commands. The document is `Begun`."""
     begun = template(folder, request, datetime.now(UTC))
     example = (
         f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files"
@@ -35,9 +35,9 @@ def begin_pipeline(output: Output, folder: Path, request: PipelineRequest) -> No
 def infer_pipeline(
     output: Output, folder: Path, request: PipelineRequest, max_messages: int
 ) -> None:
-    """Writes files that are inferred from a topic; the document is `Inferred`.
+    """Writes files that are inferred from a topic. The document is `Inferred`.
 
-    Prints how many messages fit, and the next commands.
+    It also prints how many messages fit, and the next commands.
     """
     output.say(f"Asking {request.cluster or request.bootstrap} for messages of {request.topic}")
     inferred = infer(folder, request, max_messages, assemble.connect, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""`lag`: how far the table is behind the topics. Loaded only when the command runs."""
+"""`lag`: how far the table is behind the topics. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -45,23 +45,32 @@ from windrow.ingest.source.enumerator.timestamp_search import (
 )
 
 EVERY = 10.0
-"""Seconds between two looks of `--watch`."""
+"""Seconds between two measurements of `--watch`."""
 
 
 class Behind(msgspec.Struct):
     """The document of `lag`.
 
-    `window`: the newest committed window; null if there is none yet.
-
-    `missing`: windows that were committed and are not in the table, because it is an
-    older copy; `missing_records`: how many offsets they have. `uncommitted`: windows before
-    committed ones that were refused, or never run; empty if some are missing.
-    `group_offsets`: the result of `--alter-offsets`; null without it, or if nothing is committed.
-    `unstamped`: the topic-partitions that windows in time can't read, as they hold no
-    timestamps. `done`: whether all up to `window.stop` is committed; null without one. `paused`:
-    the pause, if the pipeline is paused. `unselected`: sentences about topics that were read
-    before, and that the spec doesn't select any more. `refused`: the uncommitted windows that were
-    refused, and that no schedule tries again as long as nothing changes.
+    Attributes:
+        pipeline: the id of the pipeline.
+        window: the newest committed window; null if there is none yet.
+        lag: the lag.
+        missing: windows that were committed and aren't in the table, because the table is
+            an older copy.
+        missing_records: the number of their offsets.
+        uncommitted: windows before committed ones that were refused, or never run; empty if
+            some are missing.
+        group_offsets: the result of `--alter-offsets`; null without it, or if nothing is
+            committed.
+        unstamped: topic-partitions whose messages have no timestamps, so that windows in
+            time can't read them.
+        done: whether all messages up to `window.stop` are committed; null without
+            `window.stop`.
+        paused: the pause, if the pipeline is paused.
+        unselected: sentences about topics that were read before and that the spec doesn't
+            select any more.
+        refused: the uncommitted windows that were refused. No schedule runs them again
+            unless the spec, the plan or windrow changes.
     """
 
     pipeline: str
@@ -79,7 +88,7 @@ class Behind(msgspec.Struct):
 
 
 def watch_lag(output: Output, path: Path) -> None:
-    """Shows the lag every few seconds, until Ctrl-C; goes on when something can't be reached."""
+    """Shows the lag every few seconds, until Ctrl-C. It continues after a system didn't answer."""
     stopped = stop_event()
     while True:
         try:
@@ -93,7 +102,10 @@ def watch_lag(output: Output, path: Path) -> None:
 def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     """Shows the lag by topic-partition.
 
-    `altering`: commit the end of the newest window to the consumer group.
+    Args:
+        output: the command's output.
+        path: the pipeline's file.
+        altering: commit the end of the newest window to the consumer group.
     """
     spec = load_spec(path)
     group = spec.source.offsets_group

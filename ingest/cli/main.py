@@ -5,7 +5,7 @@
     2   bad spec or usage                130   interrupted
     3   something can't be reached
 
-A command's modules are loaded when it is called, so that help and completion are quick.
+A command's modules are imported when it is called, so that help and completion are quick.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def prepare(
     ] = False,
 ) -> None:
     """Load the working directory's .env; variables that are set already stay."""
-    del version  # its callback has answered
+    del version  # its callback has printed the version
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
-    # what deltalake writes of a missing region or sign-in is in the error, too
+    # deltalake's log about a missing region or sign-in is left out: the error says the same
     os.environ.setdefault("RUST_LOG", "warn,aws_config=error")
-    use_zone("UTC")  # whatever the machine's is: functions of a spec may ask for local time
+    use_zone("UTC")  # functions of a spec may ask for local time, which must not be the machine's
 
 
 @app.command()
@@ -651,16 +651,19 @@ def spark_run(
 
 
 def main() -> None:
-    """The entry point of the command."""
-    # Python's collector looks at all objects again and again while modules are loaded, and when
-    # Python ends, which is felt most where Spark is loaded.
+    """Starts the command `windrow`."""
+    # Python's garbage collector scans all objects repeatedly while modules are imported, and when
+    # Python ends. That takes longest if Spark is imported.
     gc.set_threshold(50_000)
     atexit.register(_freeze)
     app()
 
 
 def _freeze() -> None:
-    """Hides all objects from the collector, unless DuckDB is there, which would call them leaks."""
+    """Hides all objects from the collector, except if DuckDB is imported.
+
+    DuckDB would report them as leaks.
+    """
     if "_duckdb" not in sys.modules:
         gc.freeze()
 

@@ -32,22 +32,30 @@ from windrow.ingest.errors import (
 )
 
 BUG = BugError.exit_code
-"""The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
+"""The exit code of a bug, for windrow's own errors and all others (EX_SOFTWARE of sysexits.h)."""
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C (128 + SIGINT), as shells have it, and after SIGTERM."""
+"""The exit code after Ctrl-C (128 + SIGINT, as in shells), and after SIGTERM."""
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what supervisors send (`kill`, systemd, a container's stop)."""
+"""The signals of Ctrl-C and of supervisors (`kill`, systemd, the stop of a container)."""
 
 WIDE = 100_000
-"""The most columns of a table in a file or a pipe: more than any has, so that none is cut."""
+"""The maximum width of a table in a file or a pipe, in characters. No table is wider."""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as JSON. That of a bug has no message, because its text may quote anything.
+    """An error as JSON. A bug has no message, because its text may quote anything.
 
-    `until`: from when on the window can be run, if it isn't closed yet.
+    Attributes:
+        kind: the class of the error.
+        exit_code: the exit code of the command.
+        message: what happened, and what to do.
+        stage: the stage in which it happened.
+        topic: the topic of the position in the log, if known.
+        partition: its partition.
+        offset: its offset.
+        until: when the window can be run, if it isn't closed yet.
     """
 
     kind: str
@@ -61,20 +69,25 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM.
+    """Raised by Ctrl-C or SIGTERM.
 
-    It isn't Python's KeyboardInterrupt, whose stack trace libraries print before they
-    raise it again.
+    It isn't Python's KeyboardInterrupt, because libraries print a stack trace of that
+    before they raise it again.
     """
 
 
 class Output:
     """The output of one command.
 
-    In JSON, stdout gets one document and nothing else, whatever libraries and child processes
-    print.
+    With JSON, stdout gets one document and nothing else, even if libraries and child
+    processes print.
 
-    `spec`: the pipeline's file, which replaces SPEC in the commands of a text.
+    Attributes:
+        json: whether the output is JSON.
+        spec: the pipeline's file, which replaces SPEC in the commands of a text.
+        stderr: the console of stderr.
+        exit_code: the exit code of the command.
+        is_interrupted: True after Ctrl-C or SIGTERM.
     """
 
     def __init__(self, *, json: bool, spec: Path | None = None) -> None:
@@ -88,13 +101,13 @@ class Output:
         self._document: object = None
 
     def show(self, document: object, *text: RenderableType) -> None:
-        """Shows a result: a document for JSON, which replaces an earlier one, or text."""
+        """Shows a result: with JSON a document, which replaces an earlier one, else text."""
         self._document = document
         if not self.json:
             for part in text:
                 if isinstance(part, Text):
                     part.plain = with_spec(part.plain, self.spec)
-                # a file cuts nothing, and to measure a table takes as long as to print it
+                # only a terminal cuts a table, and measuring takes as long as printing
                 self._stdout.print(
                     _uncut(self._stdout, part)
                     if isinstance(part, Table) and self._stdout.is_terminal
@@ -102,11 +115,11 @@ class Output:
                 )
 
     def say(self, text: str) -> None:
-        """Prints a line about the progress, never on stdout."""
+        """Prints a line about the progress to stderr."""
         self.stderr.print(text)
 
     def fail(self, error: WindrowError) -> None:
-        """Shows an error. In JSON the document has it beside the result so far."""
+        """Shows an error. With JSON, the document has it in addition to the result so far."""
         error.advice = with_spec(error.advice, self.spec)
         kind, log_position = type(error).__name__, (error.topic, error.partition, error.offset)
         until = error.until if isinstance(error, NotClosedError) else None
@@ -116,7 +129,7 @@ class Output:
         )
 
     def fail_by_bug(self, error: BaseException) -> None:
-        """Shows an error that is none of windrow's own, without its text (see --debug)."""
+        """Shows an error that isn't one of windrow's, without its text (see --debug)."""
         kind = type(error).__name__
         self._end(
             f"{bug_of(error)}. Run the command again with --debug for the stack trace, and report"
@@ -125,9 +138,10 @@ class Output:
         )
 
     def raise_if_interrupted(self) -> None:
-        """Raises `Interrupted` again where it was lost.
+        """Raises `Interrupted` again if it was lost.
 
-        Python drops what a signal's handler raises during a callback of its garbage collector.
+        Python drops an exception that a signal handler raises during a callback of its
+        garbage collector.
         """
         if self.is_interrupted:
             raise Interrupted
@@ -158,9 +172,9 @@ class Output:
 
 
 def _kept_stdout() -> TextIO:
-    """Returns a stream to the process's stdout, and has file descriptor 1 lead to stderr.
+    """Returns a stream to the process's stdout, and redirects file descriptor 1 to stderr.
 
-    C libraries and child processes write to the descriptor, past `sys.stdout`.
+    C libraries and child processes write to the file descriptor, not to `sys.stdout`.
     """
     if sys.stdout is not sys.__stdout__:
         return sys.stdout
@@ -170,9 +184,9 @@ def _kept_stdout() -> TextIO:
 
 
 def _uncut(console: Console, table: Table) -> Table:
-    """Returns a table whose words and numbers are whole.
+    """Returns a table whose words and numbers aren't cut.
 
-    Where its columns are too wide for the terminal, each cell has a line of its own.
+    If its columns are too wide for the terminal, each cell gets its own line.
     """
     for column in table.columns:
         column.min_width = max(
@@ -211,7 +225,7 @@ def _console(stream: TextIO) -> Console:
 def _interruptible(output: Output) -> Iterator[None]:
     """Makes Ctrl-C and SIGTERM raise `Interrupted`, once.
 
-    A second one is ignored: it would interrupt the clean-up after the first one, which
+    A second signal is ignored. It would interrupt the clean-up after the first one, which
     takes seconds.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -237,10 +251,14 @@ def _interruptible(output: Output) -> Iterator[None]:
 def command_output(
     *, json: bool, debug: bool, spec: Path | None = None, must_exist: bool = True
 ) -> Iterator[Output]:
-    """Runs a command: its errors become a paragraph and an exit code.
+    """Makes the output of a command. Errors of the block become a paragraph and an exit code.
 
-    `debug`: print the stack trace first. `must_exist`: refuse a missing spec at once,
-    before Spark and Arrow are loaded, which takes seconds.
+    Args:
+        json: whether the output is JSON.
+        debug: print the stack trace first.
+        spec: the pipeline's file.
+        must_exist: refuse a missing spec at once, before Spark and Arrow are imported,
+            which takes seconds.
     """
     output = Output(json=json, spec=spec)
     try:
@@ -252,7 +270,7 @@ def command_output(
                     "Give the path of a pipeline's YAML file.",
                 )
             yield output
-    # the last place before the terminal; a plugin may call sys.exit
+    # no other handler follows before the terminal; a plugin may call sys.exit
     except (Interrupted, *foreign_exceptions()) as error:  # type: ignore[misc]  # they are classes
         if debug:
             traceback.print_exc()
@@ -269,7 +287,7 @@ def command_output(
 
 
 def stop_event() -> threading.Event:
-    """Makes an event that Ctrl-C and SIGTERM set from now on."""
+    """Returns an event that Ctrl-C and SIGTERM set from now on."""
     stopped = threading.Event()
     for sign in _INTERRUPTS:
         signal.signal(sign, lambda *_: stopped.set())

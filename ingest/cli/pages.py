@@ -1,4 +1,4 @@
-"""`help`: pages of the documentation, which the package has. Loaded only when the command runs."""
+"""`help`: pages of the documentation, from the package. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ingest.errors import SpecError
 
 
 def show_page(output: Output, name: str | None) -> None:
-    """Shows a page, as Markdown; without a name, the names of all pages.
+    """Shows a page, as Markdown. Without a name, it shows the names of all pages.
 
     Raises:
         SpecError: there is no such page.

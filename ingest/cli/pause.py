@@ -1,4 +1,7 @@
-"""`pause` and `resume`: no window of a pipeline begins in between. Loaded only when one runs."""
+"""`pause` and `resume`: no window of a pipeline begins in between.
+
+Imported only when such a command runs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.ledger_records import Pause
 
 LONGEST = 500
-"""The most characters of a name or a reason, which messages quote."""
+"""The maximum number of characters of a name or a reason, because messages quote them."""
 
 
 class PauseState(msgspec.Struct):
-    """The document of `pause` and `resume`: the newest record; null if there is none yet.
+    """The document of `pause` and `resume`.
 
-    `recorded`: whether this command made it. `replaced`: the pause whose place it took,
-    or that it ended.
+    Attributes:
+        pipeline: the id of the pipeline.
+        pause: the newest record; null if there is none yet.
+        recorded: whether this command made the record.
+        replaced: the pause that the record replaced or ended.
     """
 
     pipeline: str
@@ -32,7 +38,7 @@ class PauseState(msgspec.Struct):
 
 
 def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, reason: str) -> None:
-    """Records a pause or its end. A pipeline that isn't paused is not resumed."""
+    """Records a pause or its end in the ledger. A pipeline that isn't paused is not resumed."""
     pipeline = assemble.assemble_to_look(load_spec(path))
     name, ledger = pipeline.spec.id, pipeline.ledger
     who = getuser() if who is None else who

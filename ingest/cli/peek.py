@@ -1,4 +1,4 @@
-"""`peek`: messages as they are in the topics. Loaded only when the command runs."""
+"""`peek` and `try`: messages in the topics, and their rows. Imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ from windrow.ingest.model.source import (
 from windrow.ingest.schema.messages import MESSAGES
 
 LIMIT = 20
-"""Default number of messages that are printed; to a file all are written."""
+"""The default number of messages that are printed. A file gets all messages."""
 
 ROWS = 10
-"""Default number of messages whose rows are shown."""
+"""The default number of messages whose rows are shown."""
 
 
 class Peeked(msgspec.Struct):
-    """The document of `peek`. `has_more`: whether there are more than the limit.
+    """The document of `peek`.
 
-    `messages`: as `ingest.admin.peek.documents` makes them.
+    Attributes:
+        pipeline: the id of the pipeline.
+        messages: the messages in the form of `ingest.admin.peek.documents`.
+        has_more: whether there are more than the limit.
     """
 
     pipeline: str
@@ -49,7 +52,13 @@ class Peeked(msgspec.Struct):
 
 
 class PeekedFile(msgspec.Struct):
-    """The document of `peek --out`. `messages`: the number of messages in the file."""
+    """The document of `peek --out`.
+
+    Attributes:
+        pipeline: the id of the pipeline.
+        file: the path of the file.
+        messages: the number of messages in the file.
+    """
 
     pipeline: str
     file: str
@@ -57,9 +66,12 @@ class PeekedFile(msgspec.Struct):
 
 
 class Shaped(msgspec.Struct):
-    """The document of `peek --rows` and of `try`: what each step gives.
+    """The document of `peek --rows` and of `try`.
 
-    `has_more`: whether there are more messages than the limit.
+    Attributes:
+        pipeline: the id of the pipeline.
+        steps: the result of each step.
+        has_more: whether there are more messages than the limit.
     """
 
     pipeline: str
@@ -68,7 +80,7 @@ class Shaped(msgspec.Struct):
 
 
 def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None:
-    """Shows what becomes of the lines of a file, as values of messages; asks no broker."""
+    """Shows the rows that the lines of a file become, as values of messages. No broker is asked."""
     spec, limit = load_spec(path), limit or ROWS
     try:
         with file.open("rb") as lines:
@@ -84,7 +96,10 @@ def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None
 
 
 def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch, limit: int) -> None:
-    """Shows the rows of messages up to the limit; one more says that there are more."""
+    """Shows the rows of messages up to the limit.
+
+    One more message than the limit shows that there are more.
+    """
     has_more = messages.num_rows > limit
     steps = trace_steps(assemble.assemble(spec), messages.slice(0, limit))
     output.show(
@@ -108,7 +123,7 @@ def peek_messages(
 ) -> None:
     """Shows messages between two positions, or writes them to a file.
 
-    Uses neither table nor ledger.
+    Neither table nor ledger is used.
     """
     if rows and out is not None:
         raise SpecError(
@@ -140,7 +155,7 @@ def peek_messages(
 
 
 def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None:
-    """Prints messages up to the limit; one more is read, to know whether there are more."""
+    """Prints messages up to the limit. One more message is read to know whether there are more."""
     batches: list[pa.RecordBatch] = []
     read(batches.append)
     messages = [document for batch in batches for document in documents(batch)][:limit]
@@ -165,7 +180,7 @@ def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSp
 
 
 def narrow_selection(selection: Selection, topic: str | None) -> Selection:
-    """The part of a selection that is of one topic; all of it without a topic."""
+    """Returns the part of a selection that belongs to a topic; all of it without a topic."""
     if topic is None:
         return selection
     if isinstance(selection, Partitions):

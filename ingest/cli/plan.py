@@ -1,4 +1,4 @@
-"""`plan`: the offsets that a run would read. Loaded only when the command runs."""
+"""`plan`: the offsets that a run would read. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,13 @@ from windrow.ingest.runner.writer_schemas import decoder_for
 class PlanDocument(msgspec.Struct):
     """The document of `plan`.
 
-    `plans` is empty if the next micro-batch was asked for and nothing is waiting. `done`:
-    whether all up to `window.stop` is committed; null without one. `paused`: the pause, if the
-    pipeline is paused.
+    Attributes:
+        pipeline: the id of the pipeline.
+        plans: the plans; empty if the next micro-batch was requested and no message is
+            waiting.
+        done: whether all messages up to `window.stop` are committed; null without
+            `window.stop`.
+        paused: the pause, if the pipeline is paused.
     """
 
     pipeline: str
@@ -44,9 +48,9 @@ class PlanDocument(msgspec.Struct):
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
-    """Shows what a run of the named windows, or of the next micro-batch, would read.
+    """Shows the offsets that a run of the named windows, or of the next micro-batch, would read.
 
-    Freezes nothing.
+    Nothing is frozen.
     """
     spec = load_spec(path)
     windows = named_windows(spec, text)
@@ -78,7 +82,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
         )
     if not plans.plans:
         output.show(plans, nothing_waiting(pipeline, done=plans.done))
-    # refused as by a run, if the registry can't be asked or says nothing of the messages
+    # refuses, as a run does, if the registry doesn't answer or has no schema of the messages
     decoder_for(pipeline, sorted({p.topic for w in plans.plans for p in w.partitions if p.splits}))
 
 

@@ -1,4 +1,4 @@
-"""`prepare`: does once what runs would do for themselves. Loaded only when a command runs."""
+"""`prepare`: makes files beforehand that runs need. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ PASSES = (
     "sinks.kit.columns.text_concat_pass",
     "source.reader.passes",
 )
-"""The modules whose functions are compiled, below `windrow.ingest`."""
+"""The modules in `windrow.ingest` whose functions are compiled."""
 
 
 class Prepared(msgspec.Struct):
-    """The document of `prepare`. `archive`: None if Java made none."""
+    """The document of `prepare`.
+
+    Attributes:
+        compiled: the number of compiled modules.
+        archive: Java's archive of Spark's classes; None if Java made none.
+    """
 
     compiled: int
     archive: str | None = None
@@ -41,15 +46,15 @@ def prepare(output: Output) -> None:
     """Makes the packages' bytecode, windrow's machine code and Java's archive of Spark's classes.
 
     Raises:
-        UnreachableError: there is no Java, Spark doesn't start, or the environment's
-            folder can't be written to.
+        UnreachableError: there is no Java, Spark doesn't start, or the environment's folder
+            isn't writable.
     """
     places = {
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),
         str(Path(__file__).parents[2]),
     }
-    # of some packages there are files for other versions of Python, which can't be compiled
+    # some packages have files for other versions of Python, which can't be compiled
     subprocess.run(
         [sys.executable, "-m", "compileall", "-q", "-j", "0", *sorted(places)],
         capture_output=True,
@@ -65,7 +70,7 @@ def prepare(output: Output) -> None:
 
 
 def find_unprepared() -> str | None:
-    """Says in words what `prepare` would still do here; None if nothing."""
+    """Describes what `prepare` would still make on this machine; None if nothing."""
     missing = [
         *(["machine code"] if not all(map(Compiled.is_kept, _compiled())) else []),
         *(["Java's archive of Spark's classes"] if not archive_options() else []),

@@ -1,6 +1,6 @@
-"""`rebase` and `rebind`: going on with another topic, cluster or table.
+"""`rebase` and `rebind`: a pipeline continues with another topic, cluster or table.
 
-Loaded only when a command runs.
+Imported only when such a command runs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from windrow.ingest.model.source import parse_initializer
 
 
 class Rebased(msgspec.Struct):
-    """The document of `rebase`: the changes, and the boundary at which windows go on.
+    """The document of `rebase`.
 
-    Unless it is `recorded`, it is a proposal.
+    Attributes:
+        pipeline: the id of the pipeline.
+        changes: the changes.
+        boundary: the boundary at which windows continue.
+        recorded: False if this is only a proposal.
     """
 
     pipeline: str
@@ -34,7 +38,7 @@ class Rebased(msgspec.Struct):
 
 
 def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool) -> None:
-    """Shows how the pipeline goes on with another topic or cluster; records it if `yes`."""
+    """Shows how the pipeline continues with another topic or cluster; records it if `yes`."""
     spec = load_spec(path)
     begin = None if start is None else parse_initializer(start, spec.source.topic_names())
     pipeline = assemble.assemble(spec)
@@ -55,10 +59,16 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
 
 
 class Rebound(msgspec.Struct):
-    """The document of `rebind`: the tables before and now, and the missing windows.
+    """The document of `rebind`.
 
-    `table_exists`: whether the new table exists; `missing`: windows that the ledger has as
-    committed and the table doesn't have. Unless it is `recorded`, it is a proposal.
+    Attributes:
+        pipeline: the id of the pipeline.
+        previous_table: the table until now.
+        table: the new table.
+        table_exists: whether the new table exists.
+        windows: the number of its committed windows.
+        missing: the windows that are committed by the ledger and missing in the table.
+        recorded: False if this is only a proposal.
     """
 
     pipeline: str
@@ -71,7 +81,7 @@ class Rebound(msgspec.Struct):
 
 
 def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
-    """Shows how the pipeline goes on with another table; records it if `yes`."""
+    """Shows how the pipeline continues with another table; records it if `yes`."""
     spec = load_spec(path)
     pipeline = assemble.assemble(spec)
     proposal = rebind(pipeline) if yes else propose_rebind(pipeline)

@@ -1,4 +1,4 @@
-"""Values of `ingest` as tables for people. Pure."""
+"""Formats values of `ingest` as tables for people. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def _table(
     columns: Mapping[str, Iterable[str]], numbers: Collection[str] = (), title: str | None = None
 ) -> Table:
-    """Makes a table of columns, by their names; those in `numbers` are aligned to the right."""
+    """Makes a table of columns, by their names. Columns in `numbers` are aligned to the right."""
     table = Table(title=title, title_justify="left", pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left")
@@ -42,7 +42,7 @@ def _table(
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """One topic-partition of a plan: its offsets, and how start and stop were found."""
+    """One topic-partition of a plan: its offsets, and how start and stop were determined."""
 
     topic: str
     partition: int
@@ -55,7 +55,16 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class PlannedWindow(msgspec.Struct, frozen=True):
-    """A window's plan for people. `frozen`: the parts of it that are frozen already."""
+    """A window's plan for people.
+
+    Attributes:
+        window: the window's key.
+        end: its end.
+        frozen: the parts of it that are already frozen.
+        digest: the plan's digest.
+        partitions: the topic-partitions.
+        joining: the topics that join in the window.
+    """
 
     window: str
     end: str
@@ -70,7 +79,7 @@ def planned_window(
     frozen: Sequence[Literal["start", "end", "plan"]],
     joining: tuple[JoiningTopic, ...],
 ) -> PlannedWindow:
-    """A plan with one line per topic-partition, also those without a message."""
+    """Makes a plan for people, with one line per topic-partition, including empty ones."""
     pieces = Counter(s.tp for s in plan.splits)
     partitions = tuple(
         PlannedPartition(
@@ -96,7 +105,7 @@ def planned_window(
 
 
 def plan_table(plan: PlannedWindow) -> Table:
-    """One line per topic-partition."""
+    """Makes a table with one line per topic-partition."""
     frozen = f"frozen: {', '.join(plan.frozen)}" if plan.frozen else "nothing frozen yet"
     numbers = {
         "start": [f"{p.start:,}" for p in plan.partitions],
@@ -117,7 +126,7 @@ def plan_table(plan: PlannedWindow) -> Table:
 
 
 def run_table(runs: Sequence[Result]) -> Table:
-    """One line per window that was run."""
+    """Makes a table with one line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
     counters = _counters(receipts)
     return _table(
@@ -134,7 +143,7 @@ def run_table(runs: Sequence[Result]) -> Table:
 
 
 def run_notes(runs: Sequence[Result]) -> list[Text]:
-    """Notes on windows that were run: losses, warnings, errors of a consumer group."""
+    """Makes notes on windows that were run: losses, warnings, errors of a consumer group."""
     lines = list[Text]()
     for run in runs:
         receipt = run.committed.receipt
@@ -148,7 +157,7 @@ def run_notes(runs: Sequence[Result]) -> list[Text]:
 
 
 def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
-    """A line about the fields that no column is for, if some windows have any."""
+    """Makes a line about the fields that no column is for, if a window has any."""
     fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]())
     messages = format_count(sum(receipt.counts.ignored for receipt in receipts), "message")
     field_counts = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
@@ -160,7 +169,7 @@ def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
 
 
 def window_table(committed: Sequence[Committed]) -> Table:
-    """One line per committed window."""
+    """Makes a table with one line per committed window."""
     receipts = [committed_window.receipt for committed_window in committed]
     numbers = _counters(receipts) | _if_any(
         {
@@ -189,7 +198,7 @@ _IF_ANY = ("invisible", "dropped", "filtered", "truncated", "ignored", "skipped"
 
 
 def _counters(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
-    """The columns of the counters: some of them only if a window has any."""
+    """Returns the columns of the counters; some are left out if they are zero everywhere."""
     always = {
         name: [f"{getattr(r.counts, counter):,}" for r in receipts]
         for name, counter in _ALWAYS.items()
@@ -206,15 +215,19 @@ def _version(committed: Committed) -> str:
 
 
 def _offsets(receipts: Sequence[Receipt]) -> list[str]:
-    """The offsets of each window, with the topics' names if there are several."""
+    """Returns the offsets of each window, with the topics' names if there are several."""
     several = len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
     return [offsets(r.plan, several) for r in receipts]
 
 
 def offsets(plan: Plan, several: bool) -> str:
-    """The offsets of a plan: `0: 10..20  1: 5..9`.
+    """Formats the offsets of a plan: `0: 10..20  1: 5..9`.
 
-    From the first split's start to the last one's stop. `several`: a line per topic.
+    They go from the first split's start to the last split's stop of each partition.
+
+    Args:
+        plan: the plan.
+        several: whether there are several topics, which get a line each.
     """
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for s in plan.splits:
@@ -234,7 +247,17 @@ def offsets(plan: Plan, several: bool) -> str:
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that was refused, with the reason.
 
-    `key` and `value` only with `--payload`; `schema_id` only if its format has one.
+    Attributes:
+        window: the key of its window.
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+        stage: the stage that refused it.
+        reason: the reason.
+        detail: the details of the reason.
+        schema_id: the id of its schema, if its format has one.
+        key: its key, with `--payload` only.
+        value: its value, with `--payload` only.
     """
 
     window: str
@@ -271,7 +294,7 @@ def dead_letters(
 
 
 def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
-    """One line per dead letter.
+    """Makes a table with one line per dead letter.
 
     Bytes are escaped, so that no control character reaches the terminal.
     """
@@ -293,7 +316,7 @@ def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
 
 
 def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
-    """One line per window whose dead letters were replayed."""
+    """Makes a table with one line per window whose dead letters were replayed."""
     numbers = {
         "open before": [m.open for m in results],
         "tried": [m.tried for m in results],
@@ -308,7 +331,7 @@ def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
 
 
 def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
-    """One line per window and stage with the reasons why messages were refused again."""
+    """Makes one line per window and stage, with the reasons why messages were refused again."""
     return [
         Text(
             f"{m.window}: {refusal.count} refused again at stage {refusal.stage}:"
@@ -321,10 +344,12 @@ def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
-    """Notes on windows that aren't committed and have dead letters.
+    """Makes notes on windows that aren't committed and have dead letters.
 
-    `refused`: key -> newest attempt. `above`: the dead letters are printed above the
-    note.
+    Args:
+        refused: key -> newest attempt.
+        spec: the pipeline's file.
+        above: whether the dead letters are printed above the note.
     """
     if above:
         return [
@@ -344,7 +369,7 @@ def _shown(value: bytes | None) -> str:
 
 
 def finding_line(finding: Finding) -> Text:
-    """A finding as a line; wrong ones are red."""
+    """Formats a finding as a line; wrong ones are red."""
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
     location = finding.about if finding.window is None else f"{finding.about} {finding.window}"
     return Text(
@@ -353,17 +378,17 @@ def finding_line(finding: Finding) -> Text:
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> Table:
-    """One line per message, of the texts of `ingest.admin.peek.printable`."""
+    """Makes a table with one line per message, from the texts of `ingest.admin.peek.printable`."""
     return _table(dict(zip(PRINTED, zip(*rows, strict=True), strict=True)))
 
 
 def not_shown(*, more: bool) -> list[Text]:
-    """The line that says that there are more than `--limit`, if there are."""
+    """Makes a line if there are more messages than `--limit`."""
     return [Text("There are more, which are not shown (--limit)")] if more else []
 
 
 def step_tables(tried_step: Step) -> list[Table | Text]:
-    """What a step gives: its rows as a table, and a line for each message that it left out."""
+    """Makes a table of a step's rows, and a line for each message that has no row after it."""
     rows = format_count(len(tried_step.rows), "row")
     title = f"{tried_step.name}: {rows}"
     parts: list[Table | Text] = [Text(title)]
@@ -394,7 +419,7 @@ def _cell(value: object) -> str:
 
 
 def lag_table(lag: Lag) -> Table:
-    """One line per topic-partition, and their total."""
+    """Makes a table with one line per topic-partition, and their total."""
     numbers = {
         "unread from": [f"{p.start:,}" for p in lag.partitions],
         "end": [f"{p.end:,}" for p in lag.partitions],
@@ -411,7 +436,7 @@ def lag_table(lag: Lag) -> Table:
 
 
 def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
-    """The offsets that a consumer group accepted, and errors."""
+    """Makes lines about the offsets that a consumer group accepted, and errors."""
     summary = (
         f"Group {done.group} has the offsets of {format_count(done.succeeded, 'topic-partition')}"
     )
@@ -424,7 +449,7 @@ def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
 
 
 def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
-    """A line about a window's newly published dead letters."""
+    """Makes a line about a window's newly published dead letters."""
     return Text(
         f"{window.key}: {format_count(published.dead_letters, 'dead letter')} published to"
         f" {published.topic}."
@@ -432,7 +457,7 @@ def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text
 
 
 def rebase_table(boundary: Boundary) -> Table:
-    """One line per topic-partition: the offset at which windows go on.
+    """Makes a table with one line per topic-partition: the offset at which windows continue.
 
     A topic that begins with all its partitions at offset 0 has one line.
     """

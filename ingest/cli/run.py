@@ -1,4 +1,4 @@
-"""`run` and `replay`: commit or replace windows. Loaded only when a command runs."""
+"""`run` and `replay`: commit or replace windows. Imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -35,15 +35,20 @@ from windrow.ingest.runner.run_windows import (
 )
 
 REDRAWN_SECONDS = 0.5
-"""Seconds between two drawings of a bar."""
+"""Seconds between two drawings of a progress bar."""
 
 
 class Runs(msgspec.Struct):
-    """The document of `run` and `replay`: the results of the windows, in order.
+    """The document of `run` and `replay`.
 
-    An error that stopped the rest is in the same document. `windows` is empty if there is
-    no next micro-batch. `done`: whether all up to `window.stop` is committed; null without
-    one, or after an error.
+    An error that stopped the other windows is in the same document.
+
+    Attributes:
+        pipeline: the id of the pipeline.
+        windows: the results of the windows, in order; empty if there is no next
+            micro-batch.
+        done: whether all messages up to `window.stop` are committed; null without
+            `window.stop`, or after an error.
     """
 
     pipeline: str
@@ -67,11 +72,18 @@ def run_named(
 ) -> None:
     """Runs the named windows, or the next micro-batch.
 
-    `drain`: run micro-batches up to the stable end as it is now. `accept_duplicates`,
-    `fresh_lookups`,
-    `anyway`: as in `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this
-    process's own. `keep_going`: go on after refused windows. `due`: run all that are due, too,
-    once the named ones are closed.
+    Args:
+        output: the command's output.
+        path: the pipeline's file.
+        text: the names of the windows; None: the next micro-batch.
+        engine: the engine that runs the tasks; None: a Spark in this process.
+        drain: run micro-batches up to the current stable end.
+        accept_duplicates: as in `runner.context.Request`.
+        due: also run all due windows. The named windows must be closed.
+        keep_going: continue after refused windows.
+        fresh_lookups: as in `runner.context.Request`.
+        request: the id of the request; None: a new one.
+        anyway: as in `runner.context.Request`.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
@@ -93,7 +105,7 @@ def run_named(
         fresh_lookups=fresh_lookups,
         anyway=anyway,
     )
-    # a window that is committed is reported without its schema, which takes as long to load
+    # a committed window is reported without the schema, because loading the schema takes long
     looking = assemble.assemble_to_look(spec, engine)
     pipeline = replace(looking, before_commit=output.raise_if_interrupted)
     if due:
@@ -101,7 +113,7 @@ def run_named(
             refuse_open(pipeline, window)
         windows, keep_going = requested_windows(pipeline, run_request.id, windows or ()), True
     if windows is None:
-        pipeline.columns()  # before a micro-batch is cut that couldn't be read
+        pipeline.columns()  # fails before a micro-batch is cut that couldn't be read
         _commit(output, pipeline, _run_batches(output, pipeline, run_request, drain=drain))
     else:
         _commit(
@@ -148,7 +160,7 @@ def _run_each(
     *,
     keep_going: bool,
 ) -> Iterator[Result]:
-    """Runs windows and yields each result; refused windows are reported at the end."""
+    """Yields the result of each window after its run. Refused windows are reported at the end."""
     pass_over = pass_over_refused(pipeline) if keep_going else stop_at_refused
     with progress_shown(output) as progress:
         outcomes = run_windows(pipeline, windows, run_request, progress, pass_over)
@@ -166,7 +178,7 @@ def _run_batches(
 
 
 def _commit(output: Output, pipeline: Pipeline, results: Iterator[Result]) -> None:
-    """Shows each result, also those before a failure."""
+    """Shows each result, also the results before a failure."""
     runs = Runs(pipeline.spec.id, [])
     output.show(runs)
     try:
@@ -183,7 +195,7 @@ def _commit(output: Output, pipeline: Pipeline, results: Iterator[Result]) -> No
 
 
 def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
-    """The sentence if there is no next micro-batch."""
+    """Returns the sentence for the case that there is no next micro-batch."""
     if done:
         return Text(DONE)
     window = pipeline.spec.window
@@ -231,10 +243,10 @@ def progress_shown(output: Output) -> Iterator[Callable[[Progress], None]]:
 
 
 def named_windows(spec: PipelineSpec, text: str | None) -> list[Window] | None:
-    """The named windows; None for the next micro-batch, which has no name yet.
+    """Returns the named windows; None for the next micro-batch, which has no name yet.
 
     Raises:
-        SpecError: as `windows_named`; or the pipeline has windows in time, and none is
+        SpecError: see `windows_named`; or the pipeline has windows in time, and none is
             named.
     """
     if text is not None:

@@ -1,4 +1,4 @@
-"""`broker run`, `spark run`, and other commands' Spark. Loaded only when a command runs."""
+"""`broker run`, `spark run`, and the Spark of other commands. Imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ class Serving(msgspec.Struct):
 
 
 def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
-    """Runs the embedded Kafka until Ctrl-C or SIGTERM.
+    """Keeps the embedded Kafka running until Ctrl-C or SIGTERM.
 
-    `folder`: of its files; None: $WINDROW_HOME/broker.
+    Args:
+        output: the command's output.
+        folder: the folder of its files; None: $WINDROW_HOME/broker.
+        port: its port; None: the last one, or else a free one.
 
     Raises:
-        SpecError: one runs in this folder already; it goes on.
-        UnreachableError: it doesn't start, or ends by itself.
+        SpecError: a Kafka is already running in this folder. It isn't stopped.
+        UnreachableError: Kafka doesn't start, or ends by itself.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
@@ -75,9 +78,14 @@ def run_spark(
     port: int,
     settings: Mapping[str, str],
 ) -> None:
-    """Runs a Spark Connect server until Ctrl-C or SIGTERM.
+    """Keeps a Spark Connect server running until Ctrl-C or SIGTERM.
 
-    `master`: the master that runs its tasks; None: this machine.
+    Args:
+        output: the command's output.
+        master: the master that runs its tasks; None: this machine.
+        host: the address that it listens on.
+        port: its port; 0: a free one.
+        settings: Spark properties.
 
     Raises:
         SpecError: other machines could reach the server without a token.
@@ -110,7 +118,7 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     """Opens the Spark of a command's options; None if there are no options.
 
     Raises:
-        SpecError: the address is no address of a Spark Connect server.
+        SpecError: the address isn't that of a Spark Connect server.
     """
     if options.connect is None and options.master is None and not options.properties:
         yield None

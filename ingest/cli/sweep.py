@@ -1,4 +1,4 @@
-"""`sweep`: the staged files that no commit names. Loaded only when the command runs."""
+"""`sweep`: removes staged files that no commit names. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> No
     """Shows staged files that no commit names, and removes them if `yes`.
 
     Raises:
-        SpecError: the grace period is no duration, or too short.
+        SpecError: the grace period isn't a duration, or is too short.
     """
     spec, grace = load_spec(path), _grace(older_than)
     files = []

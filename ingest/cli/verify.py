@@ -1,4 +1,4 @@
-"""`verify`: compares a table with its receipts. Loaded only when the command runs."""
+"""`verify`: compares a table with its receipts. Imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from windrow.ingest.errors import format_count
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
-    """Compares receipts with ledger, rows and topics; the document is `Verified`.
+    """Compares receipts with ledger, rows and topics. The document is `Verified`.
 
-    `deep`: also compare all rows and dead letters with the receipts' checksums.
+    Args:
+        output: the command's output.
+        path: the pipeline's file.
+        deep: also compare all rows and dead letters with the receipts' checksums.
     """
     from windrow.ingest.admin.verify import verify
 
@@ -46,7 +49,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
-    """Restores lost receipts, and lists of windows, if `yes`, or else shows them.
+    """Restores lost receipts and lists of windows if `yes`, else shows them.
 
     The document is `Restored`.
     """
@@ -55,7 +58,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
-    # behind the table of rows: where that is refused, nothing was written
+    # after the table of rows: if that is refused, nothing was written
     dead_restored = pipeline.dead_letters.restore(dry_run=not yes)
     receipts = [format_count(len(restored.windows), "receipt")] if restored.windows else []
     lists = ["the list of windows"] if restored.listed or dead_restored else []

@@ -1,4 +1,4 @@
-"""What tasks load, loaded ahead in the workers of a server."""
+"""Imports the modules of tasks beforehand, in the workers of a server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _CODE = "formats.json.scan", "formats.shared.entries", "source.reader.passes", "
 
 
 def warm(address: str) -> None:
-    """Runs a client's job on a server, on each of its cores.
+    """Sends a job to each core of a server, so that the first window is quick.
 
-    So the first window finds Java's classes loaded, and workers that have what tasks need.
+    After it, Java's classes are loaded, and the workers have imported the modules that
+    tasks need.
 
     Raises:
         UnreachableError: the server can't run a job.
@@ -42,7 +43,7 @@ def warm(address: str) -> None:
 
 
 def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Loads what a task of a pipeline needs that has the spec's defaults."""
+    """Imports the modules that a task of a pipeline with default settings needs."""
     for name in _MODULES:
         importlib.import_module(f"windrow.ingest.{name}")
     from windrow.ingest.formats.json.layout import PASS
@@ -57,7 +58,7 @@ def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with working():
         pandera = import_pandera()
         pandera.DataFrameSchema({"text": pandera.Column(str)}).validate(frame_of(rows))
-        # else the first window makes what it needs
+        # without machine code, the first window compiles only the functions that it needs
         if all(Compiled(f"windrow.ingest.{module}").is_kept() for module in _CODE):
             _ = PASS.scan, ENTRIES_CODE.scatter, passes.look
             checksum(rows)

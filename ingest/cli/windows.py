@@ -1,6 +1,6 @@
-"""`show`, `state` and `due`: which windows are committed, which complete, and which are to be run.
+"""`show`, `state` and `due`: which windows are committed, complete, or waiting to be run.
 
-Loaded only when a command runs.
+Imported only when such a command runs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,16 @@ from windrow.ingest.source.enumerator.completeness import State
 
 
 class ShownWindows(msgspec.Struct):
-    """The document of `show`. `has_more`: whether there are older ones than those shown.
+    """The document of `show`.
 
-    `uncommitted`: windows before those shown that were refused, or never run, but for those that
-    only a longer list would show. `done`: whether
-    the newest one reaches the end that `window.stop` was when it was run.
+    Attributes:
+        pipeline: the id of the pipeline.
+        windows: the newest committed windows.
+        has_more: whether there are older ones.
+        uncommitted: windows between the shown ones that were refused or never run. Windows
+            before the first shown one count, too, if all committed windows are shown.
+        done: whether the newest window reaches `window.stop`, as it was when that window
+            was run.
     """
 
     pipeline: str
@@ -50,7 +55,7 @@ class ShownWindows(msgspec.Struct):
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
-    """Shows the newest committed windows, by the sink's own receipts."""
+    """Shows the newest committed windows, as the sink's receipts have them."""
     spec = load_spec(path)
     requested_windows = None if text is None else set(windows_named(spec, text))
     sink, _ = assemble.open_table(spec)
@@ -85,7 +90,13 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
 
 
 class ShownState(msgspec.Struct, frozen=True):
-    """One window. `late_elsewhere`: the messages of its hours that are in later windows."""
+    """The state of one window.
+
+    Attributes:
+        window: the window's key.
+        state: its state.
+        late_elsewhere: the number of messages of its hours that are in later windows.
+    """
 
     window: str
     state: State | Literal["uncommitted", "refused"]
@@ -95,7 +106,11 @@ class ShownState(msgspec.Struct, frozen=True):
 class ShownStates(msgspec.Struct, frozen=True):
     """The document of `state`.
 
-    `watermark`: null if not even one label is proven. `holding`: who holds it back.
+    Attributes:
+        pipeline: the id of the pipeline.
+        watermark: the watermark; null if no label is proven to be complete.
+        holding: the topic-partitions that hold the watermark back.
+        windows: the states of the windows.
     """
 
     pipeline: str
@@ -108,7 +123,7 @@ def show_states(output: Output, path: Path, text: str) -> None:
     """Shows the states of the named windows.
 
     Raises:
-        NotClosedError: one of them is open, or isn't committed.
+        NotClosedError: a window is open, or isn't committed.
     """
     spec = load_spec(path)
     refuse_batches(spec)
@@ -167,8 +182,12 @@ def show_states(output: Output, path: Path, text: str) -> None:
 class Due(msgspec.Struct, frozen=True):
     """The document of `due`: windows by their starts, the oldest first.
 
-    `windows`: those that are due. `refused`: those that a person decides about. `older`:
-    uncommitted ones among the 1,000 before, which are too old for a schedule.
+    Attributes:
+        pipeline: the id of the pipeline.
+        windows: windows that are due.
+        refused: refused windows, about which a person must decide.
+        older: windows among the 1,000 before that aren't committed, and are too old for a
+            schedule.
     """
 
     pipeline: str

@@ -31,11 +31,11 @@ _FETCHING = {
     "queue_messages": "queued.min.messages",
     "request_timeout": "socket.timeout.ms",
 }
-"""Properties of librdkafka by names that people look for under `tuning`."""
+"""Properties of librdkafka, by the names under which users may look for them in `tuning`."""
 
 
 class ReaderTuning(TypedDict, total=False):
-    """Keyword arguments of the reader; one that is left out keeps the reader's default."""
+    """Keyword arguments of the reader. A missing one has the reader's default."""
 
     rows_max: int
     bytes_max: int
@@ -64,11 +64,11 @@ class TuningSpec(Section):
             yield (name,), f"unknown key; did you mean {_FETCHING[name]} under client?"
 
     def with_fallback(self, fallback: TuningSpec) -> TuningSpec:
-        """Returns these settings, and the other's for those that are not set here."""
+        """Returns these settings, completed by the settings of `fallback`."""
         return fallback.model_copy(update=self.model_dump(exclude_none=True))
 
     def reader(self) -> ReaderTuning:
-        """The settings for the reader."""
+        """Returns the settings for the reader."""
         tuning = ReaderTuning()
         if self.batch_messages is not None:
             tuning["rows_max"] = self.batch_messages
@@ -105,7 +105,10 @@ class ClusterSpec(Section):
     )
 
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
-        """Returns the cluster with a pipeline's own settings over it, one by one."""
+        """Returns the cluster with a pipeline's own settings.
+
+        A property or a setting of the pipeline replaces only the same one of the cluster.
+        """
         return self.model_copy(
             update={
                 "client": {**self.client, **client},

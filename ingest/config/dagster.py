@@ -1,6 +1,7 @@
 """The `dagster` section: what Dagster shows of a pipeline's table, and how it runs it.
 
-The command reads the section, so that both tell of a wrong value, and acts on none of it.
+The command reads the section too, so that it reports the same mistakes. It doesn't use the
+values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from windrow.ingest.settings.values import (
 )
 
 EAGER = "eager"
-"""The automation condition that asks for each window once it is closed."""
+"""The automation condition that requests each window once it is closed."""
 
 _EMAIL = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
 _NAME = r"[A-Za-z0-9_.-]{1,63}"
@@ -40,7 +41,7 @@ _LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?
 
 
 def is_master(text: str) -> bool:
-    """Returns whether a text may be Spark's master: of this machine it must be one of few."""
+    """Returns whether a text may be Spark's master. For this machine, few forms are allowed."""
     return not text.startswith("local") or _LOCAL.match(text) is not None
 
 
@@ -78,7 +79,7 @@ AtLeastAMinute = Annotated[
 
 
 class FreshnessSpec(Section):
-    """How long ago the newest materialization may be: of whichever window it is."""
+    """The maximum age of the newest materialization, of any window."""
 
     fail_window: AtLeastAMinute | None = Field(
         default=None,
@@ -101,7 +102,7 @@ class FreshnessSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses both ways at once, neither, and a half of one."""
+        """Refuses `fail_window` with `deadline_cron`, neither of them, and half of a pair."""
         stated_names = {name for name, value in written.items() if value is not None}
         if ("fail_window" in stated_names) == ("deadline_cron" in stated_names):
             yield (), "set fail_window, or deadline_cron with lower_bound_delta"
@@ -137,7 +138,7 @@ class FreshnessSpec(Section):
 
 
 class SparkSpec(Section):
-    """Which Spark Dagster's runs have; the command has options for that."""
+    """The Spark of Dagster's runs. The command has options for it."""
 
     master: Annotated[
         Annotated[Text, must(is_master, "be local, local[4], local[*], or a cluster's URL")] | None,
@@ -146,7 +147,7 @@ class SparkSpec(Section):
     ] = Field(default=None, description="Spark's master.")
     conf: Annotated[Mapping[str, Text], Values("`{property: value}`")] = Field(
         default_factory=dict,
-        repr=False,  # a storage's password may be among them
+        repr=False,  # they may contain a storage's password
         description="Spark properties, on top of windrow's own.",
     )
     connect: Annotated[
@@ -161,7 +162,7 @@ class SparkSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses what a server would not be told."""
+        """Refuses settings that have no effect on a Spark Connect server."""
         if written.get("connect") is not None and (written.get("master") or written.get("conf")):
             yield (
                 ("connect",),
@@ -264,7 +265,7 @@ class DagsterSpec(Section):
     )
 
     def mistakes(self, window: WindowSpec) -> Iterator[tuple[SettingPath, str]]:
-        """Finds what micro-batches can't have, and a condition that asks for open windows."""
+        """Finds settings that micro-batches can't have, and conditions that need open windows."""
         condition = self.automation_condition
         if not isinstance(window, TimeWindows):
             for name in ("max_partitions_per_run", "automation_condition"):

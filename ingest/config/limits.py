@@ -25,7 +25,7 @@ from windrow.ingest.sinks.kind import cluster_conflicts
 def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
     """Returns whether there are more dead letters than a `max_dead_ratio` allows.
 
-    One is always allowed, except by a share of 0.
+    One dead letter is always allowed, except by a share of 0.
     """
     return share is not None and dead > max(share * messages, 1 if share else 0)
 
@@ -47,7 +47,7 @@ class StageLimits(Section):
 
 
 class LimitsSpec(Section):
-    """Limits on the dead letters of a window, in all and by stage; None: any number."""
+    """Limits on the dead letters of a window, in total and by stage; None: any number."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=0.01,
@@ -91,7 +91,7 @@ class LimitsSpec(Section):
     )
 
     def for_stage(self, stage: str) -> StageLimits:
-        """The limits of one of `ingest.ports.decoder.STAGES`."""
+        """Returns the limits of one of `ingest.ports.decoder.STAGES`."""
         by_stage = {
             "key": self.key,
             "header": self.header,
@@ -132,5 +132,5 @@ class DeadLettersSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields the conflicts of the settings that say which cluster has the topic."""
+        """Yields the conflicts of the settings that name the topic's cluster."""
         yield from cluster_conflicts(written, "topic")

@@ -1,13 +1,17 @@
 """Loads a pipeline's spec, or reports all its mistakes at once.
 
-A spec file is Dagster's component file (its other keys beside `attributes` are
-Dagster's) or the attributes alone. The command and Dagster's component both load it
-here, so it means the same to both.
+A spec file is Dagster's component file, or its `attributes` alone. The other keys of a
+component file are Dagster's. The command and Dagster's component both load it here, so it
+means the same to both.
 
-A spec names clusters that several pipelines share; a windrow.yaml in its folder, or above
-it, has them. Only the nearest one counts. The search upwards ends at a repository's root (a
-folder with .git), at the user's home, and below a folder that everybody may write to, where
-the file could be anybody's.
+A spec names clusters that several pipelines share. They are defined in a windrow.yaml in
+the spec's folder or above it; only the nearest file counts. The search upwards ends at one
+of these folders:
+
+- a repository's root (a folder with .git)
+- the user's home
+- a folder directly below one that every user may write to, where any user could put the
+  file
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ _OF_ITS_SECTION = {
     ),
     *("timestamp", "topics", "unknown", "url", "value", "version", "zone"),
 }
-"""Keys whose name doesn't say what they are of: in another section it means something else."""
+"""Keys that mean something else in another section, so no other section is suggested for them."""
 
 _NAMING = ("source", "sink", "dead_letters")
 """The sections that may name a cluster of windrow.yaml."""
@@ -71,12 +75,12 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
 
     Args:
         path: the file. Relative paths in it are relative to its folder.
-        document: which of several YAML documents (from 0), which Dagster's component
-            files may have; None: the file must have one.
+        document: the number (from 0) of the YAML document, because Dagster's component
+            files may have several; None: the file must have exactly one.
 
     Raises:
-        SpecError: the file can't be read, or is wrong: then with all its mistakes, each
-            with its line and dotted name.
+        SpecError: the file can't be read, or has mistakes. The message has all of them,
+            each with its line and dotted name.
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
@@ -86,19 +90,22 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
-    """Makes the spec of attributes that come from Python.
+    """Makes the spec from attributes that come from Python.
 
-    `folder`: relative paths are relative to it.
+    Args:
+        attributes: the attributes.
+        folder: the folder that relative paths are relative to.
 
     Raises:
-        SpecError: with all mistakes, each with its dotted name.
+        SpecError: the attributes have mistakes. The message has all of them, each with its
+            dotted name.
     """
     return _make_spec(read_values(attributes), folder.absolute(), "the spec")
 
 
 def _make_spec(document: Document, folder: Path, name: str) -> PipelineSpec:
     spec, spec_mistakes = _check_spec(document.attributes, folder)
-    # a place whose template failed has no value: pydantic's mistakes there are noise
+    # a setting whose template failed has no value, so pydantic's mistakes about it don't matter
     mistakes = [
         *document.mistakes,
         *(m for m in (*spec_mistakes, *written_out(document)) if not document.failed(m.path)),
@@ -119,7 +126,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
-        named = _find_cluster(section, name, folder)
+        named = find_cluster(section, name, folder)
         if isinstance(named, Mistake):
             mistakes.append(named)
             continue
@@ -152,10 +159,10 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
 
 
 def _with_home(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
-    """Says of an unknown key which is another section's where it belongs."""
+    """Adds the right section to the mistake of an unknown key, if another section has the key."""
     *above, key = mistake.path
     if above[1:] or key in _OF_ITS_SECTION:
-        return mistake  # another section's key of this name says nothing of this one
+        return mistake  # in another section this key means something else
     if above and key in PipelineSpec.known_keys():
         return Mistake(mistake.path, f"belongs beside {above[0]}, not into it")
     homes = [
@@ -168,7 +175,7 @@ def _with_home(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
 
 
 def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
-    """Returns the models of a section as it is written; none if the field is no section."""
+    """Returns the models of a section as it is written; none if the field isn't a section."""
     kinds, parts = OfItsKind.of(field), get_args(field.annotation) or (field.annotation,)
     return [
         model
@@ -177,12 +184,13 @@ def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
     ]
 
 
-def _find_cluster(
+def find_cluster(
     section: Mapping[str, Any], name: str, folder: Path
 ) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
 
-    None if it names none, or if the value can't be a name, which its own field reports.
+    None if the section names none. It is also None if the value can't be a name; the
+    validation of its field then reports that.
     """
     cluster = section.get("cluster")
     try:
@@ -213,7 +221,7 @@ FILE = "windrow.yaml"
 
 
 class SharedSpec(Section):
-    """A windrow.yaml: clusters by the names that specs use."""
+    """A windrow.yaml: clusters, by the names that specs use."""
 
     clusters: Annotated[Mapping[ClusterName, ClusterSpec], Field(min_length=1)]
 
@@ -225,7 +233,7 @@ def find_shared(folder: Path) -> tuple[Path | None, Path]:
         Path(os.path.realpath(Path("~").expanduser())),
     )
     for folder_ in chain([real_folder], real_folder.parents):
-        # also if it is no file: the next one above may give the name to another cluster
+        # found even if it isn't a regular file, because one further up may define other clusters
         if os.path.lexists(folder_ / FILE):
             return folder_ / FILE, folder_
         if folder_ == home or (folder_ / ".git").exists() or _is_world_writable(folder_.parent):
@@ -240,13 +248,13 @@ def _is_world_writable(folder: Path) -> bool:
 def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
     """Finds a cluster by its name in the windrow.yaml of a spec's folder.
 
-    If it isn't found, the result is the mistake of the spec's section that names it.
-    The file's other clusters are not checked: their templates may need another
+    If it isn't found, the result is the mistake for the spec's section that names it. The
+    file's other clusters are not checked, because their templates may need another
     machine's environment.
 
     Raises:
-        SpecError: the file can't be read, or is wrong: then with all its mistakes, each
-            with its line.
+        SpecError: the file can't be read, or has mistakes. The message has all of them,
+            each with its line.
     """
     path, (file, last) = (section, "cluster"), find_shared(folder)
     if file is None:
@@ -290,9 +298,9 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
 def _shared_cluster(
     name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]
 ) -> tuple[ClusterSpec | None, list[Mistake]]:
-    """Makes the cluster of that name, or lists the mistakes.
+    """Makes the cluster with a name, or lists the mistakes.
 
-    These are its own, and those outside of `clusters`.
+    The mistakes are those of this cluster, and those outside of `clusters`.
     """
     chosen_clusters = {name: clusters[name]} if name in clusters else attributes.get("clusters")
     shared, mistakes = validate(
@@ -300,5 +308,5 @@ def _shared_cluster(
         {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
         shared=True,
     )
-    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name))
+    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name), shared=True)
     return (None if shared is None else shared.clusters[name]), mistakes

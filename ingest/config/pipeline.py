@@ -1,4 +1,4 @@
-"""The spec of one pipeline: all that a user writes of it."""
+"""The spec of one pipeline: all settings that a user writes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NOT_WRITTEN = {
         "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters"
     ),
 }
-"""Fields that `ingest.config.load` fills in, and why a file can't have them."""
+"""Fields that `ingest.config.load` sets, and the reason why a file can't have them."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -142,9 +142,9 @@ def _column_mistake(name: str, column: object) -> str | None:
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
-    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry
-    it. Three fields are not written in a file: the spec's `folder`, its `spec_file` if
-    it comes from one, and the `named_clusters` that it refers to in a windrow.yaml.
+    `id` is the pipeline's permanent identity: its windows and frozen boundaries have it.
+    Three fields can't be written in a file: the spec's `folder`, its `spec_file` if it
+    comes from one, and the `named_clusters` of a windrow.yaml that it refers to.
     """
 
     id: PipelineId = Field(
@@ -194,7 +194,7 @@ class PipelineSpec(Section):
         Default("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(
         default=None,
-        repr=False,  # it may hold a password
+        repr=False,  # it may contain a password
         description="Where the ledger is: SQLite or PostgreSQL.",
     )
     dagster: DagsterSpec = Field(
@@ -213,11 +213,11 @@ class PipelineSpec(Section):
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """The sections and settings that a file may have."""
+        """Returns the sections and settings that a file may have."""
         return [name for name in super().known_keys() if name not in NOT_WRITTEN]
 
     def schema_file(self) -> Path | None:
-        """The file of the schema's model; None if the model is imported from a package."""
+        """Returns the file of the schema's model; None if the model is imported from a package."""
         file = (self.decode.schema_ or "").rpartition(":")[0]
         return self.folder / file if file.endswith(".py") else None
 
@@ -256,7 +256,7 @@ class PipelineSpec(Section):
     @field_validator("window")
     @classmethod
     def _stop_fits(cls, window: WindowSpec, info: ValidationInfo) -> WindowSpec:
-        """Refuses an end in topics that are not read."""
+        """Refuses a stop with offsets of topics that are not read."""
         source = info.data.get("source")
         stop = window.stop if isinstance(window, MicroBatches) else None
         if source is not None and (mistakes := list(unread(source.selection(), stop))):
@@ -266,7 +266,7 @@ class PipelineSpec(Section):
     @field_validator("dagster")
     @classmethod
     def _fits_windows(cls, dagster: DagsterSpec, info: ValidationInfo) -> DagsterSpec:
-        """Refuses what such windows can't have."""
+        """Refuses settings that this kind of windows can't have."""
         window = info.data.get("window")
         if window is not None and (mistakes := list(dagster.mistakes(window))):
             refuse(mistakes)
@@ -274,24 +274,24 @@ class PipelineSpec(Section):
 
     @property
     def stop(self) -> Initializer | None:
-        """Where micro-batches end, as planning sees it; None: nowhere."""
+        """The end of micro-batches, in the form that planning needs; None: they have no end."""
         stop = self.window.stop if isinstance(self.window, MicroBatches) else None
         return None if stop is None else position_of(stop, self.source.topic_names())
 
     @property
     def keeps(self) -> bool:
-        """Returns whether rows keep their values of the columns that a change leaves alone.
+        """Whether rows keep their values in the columns that a change leaves unchanged.
 
-        Not behind a step whose function sees null there.
+        It is False with a step whose function gets null for such columns.
         """
         steps = () if self.transform is None else self.transform.steps
         return self.sink.keeps and all(step.keeps for step in steps)
 
     @property
     def in_order(self) -> bool:
-        """Returns whether a refused window holds back the windows after it.
+        """Whether a refused window blocks the windows after it.
 
-        Without that it couldn't be committed any more once they are.
+        If they were committed first, the refused window could never be committed.
         """
         return self.sink.in_order or (
             self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
@@ -311,7 +311,8 @@ class PipelineSpec(Section):
     def cluster(self) -> ClusterSpec:
         """The cluster to read from.
 
-        It is the source's own, or the named one with the source's settings over it.
+        It is the source's own cluster, or the named one, with its settings overridden by
+        the source's.
 
         Raises:
             SpecError: `named_clusters` lacks the cluster that the source names.
@@ -326,10 +327,10 @@ class PipelineSpec(Section):
 
     @property
     def dead_cluster(self) -> ClusterSpec | None:
-        """The cluster of the dead-letter topic; None: the source's.
+        """The cluster of the dead-letter topic; None: the source's cluster.
 
         Raises:
-            SpecError: `named_clusters` lacks the cluster that it names.
+            SpecError: `named_clusters` lacks the cluster that the section names.
         """
         dead_letters = self.dead_letters
         if dead_letters is None:
@@ -346,12 +347,13 @@ class PipelineSpec(Section):
 
     @property
     def reached_sink(self) -> SinkSection:
-        """The sink's section, with the address of its Kafka cluster if it is on one.
+        """The sink's section, with the address of its Kafka cluster if it needs one.
 
-        The address is the section's own, the named cluster's, or the source's.
+        The address is the section's own, or that of the named cluster, or that of the
+        source.
 
         Raises:
-            SpecError: `named_clusters` lacks the cluster that it names.
+            SpecError: `named_clusters` lacks the cluster that the sink names.
         """
         sink = self.sink
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
@@ -367,10 +369,10 @@ class PipelineSpec(Section):
     def _find_cluster(self, section: str, name: str) -> ClusterSpec:
         """Returns the cluster that a section names.
 
-        `load_spec` has looked it up; a spec that is made in Python may lack it.
+        `load_spec` has found it; a spec that is made in Python may lack it.
 
         Raises:
-            SpecError: it does.
+            SpecError: `named_clusters` lacks the cluster.
         """
         cluster = self.named_clusters.get(name)
         if cluster is None:
@@ -385,7 +387,7 @@ class PipelineSpec(Section):
 
     @property
     def registry(self) -> Registry | None:
-        """The schema registry that the formats ask; None if none asks one."""
+        """The schema registry that the formats use; None if no format uses one."""
         return (
             self.stated_registry
             if any(
@@ -397,9 +399,9 @@ class PipelineSpec(Section):
 
     @property
     def stated_registry(self) -> Registry | None:
-        """The schema registry of the topics, whether the formats ask it or not.
+        """The schema registry of the topics, even if no format uses it.
 
-        It is the source's own, or the named cluster's.
+        It is the source's own, or that of the named cluster.
         """
         registry = self._source_registry
         return None if registry is None else registry_of(registry, self.folder)
@@ -411,18 +413,18 @@ class PipelineSpec(Section):
         )
 
     def sink_path(self) -> str:
-        """The table's place, in the notation of its kind."""
+        """Returns the path, URL or name of the table, in the notation of its kind."""
         return self.sink.location(self.folder)
 
     def state_url(self) -> str:
-        """Returns the ledger, a path or a URL.
+        """Returns the path or URL of the ledger.
 
-        It is the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the
-        spec. It doesn't depend on the working directory, so that the command and
-        Dagster don't get two ledgers.
+        It is the spec's own, or else $WINDROW_STATE, or else .windrow/state.db in the
+        spec's folder. It doesn't depend on the working directory, so that the command and
+        Dagster use the same ledger.
 
         Raises:
-            SpecError: WINDROW_STATE is not a place.
+            SpecError: WINDROW_STATE is neither a path nor a URL.
         """
         default_path = self.folder / ".windrow" / "state.db"
         try:
@@ -441,13 +443,13 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
     """Returns the windows of a pipeline that a text names, in order.
 
     Args:
-        spec: the pipeline's.
-        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as
-            Dagster's partition key, `2026-01-05-09:00`), a micro-batch's number or name
-            (`7`, `batch-000000007`), or `START/END` for all windows between two.
+        spec: the pipeline's spec.
+        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as Dagster's
+            partition key, `2026-01-05-09:00`); a micro-batch's number or name (`7`,
+            `batch-000000007`); or `START/END` for all windows between two.
 
     Raises:
-        SpecError: it names none, one that is not on the pipeline's grid, or one from
+        SpecError: the text names no window, one that isn't on the pipeline's grid, or one
             before the pipeline's start.
     """
     try:
@@ -469,8 +471,8 @@ def _delete_mistakes(
 ) -> Iterator[tuple[SettingPath, str]]:
     """Finds settings that conflict with deletes.
 
-    A null value that deletes a row can't have `on_null`; a primary key can't come from
-    headers, which a delete may lack.
+    If a null value deletes a row, `on_null` has no meaning. A primary key can't come from
+    headers, because the message of a delete may lack them.
     """
     key = names_in(sink.get("primary_key"))
     of_headers = [name for name in key if name in section_of(decode, "headers")]
@@ -499,10 +501,10 @@ def _registry_mistakes(
     sink: Mapping[str, Any],
     named_clusters: Mapping[str, Any],
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Refuses a missing registry, and one that no format asks.
+    """Refuses a missing registry, and a registry that no format uses.
 
-    A format that asks a registry needs one; a registry of this pipeline alone must be
-    asked by some format.
+    A format with schemas in a registry needs a registry. A registry that only this pipeline
+    has must be used by a format.
     """
     decoding = [
         path
@@ -562,7 +564,7 @@ def _registry_of(
 def _start_mistakes(
     pipeline_id: str, window: Mapping[str, Any]
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Refuses a start that is not on the grid; the fields report wrong values themselves."""
+    """Refuses a start that is not on the grid. The fields' validation reports wrong values."""
     grid = window.get("grid")
     try:
         start = as_instant(window.get("start"))

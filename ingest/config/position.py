@@ -1,4 +1,4 @@
-"""Positions in the log, as `source.start` and `window.stop` write them."""
+"""Positions in the log, in the forms of `source.start` and `window.stop`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def _moment(value: object) -> datetime:
     """Validates an ISO instant, or epoch milliseconds.
 
-    Kafka gives negative timestamps a meaning: -1 is the log's end, -2 its start.
+    Instants before 1970 are refused, because negative timestamps have a special meaning for
+    Kafka: -1 is the log's end, -2 its start.
     """
     if isinstance(value, bool):
         raise sentence(
@@ -85,7 +86,7 @@ def _offsets(value: object) -> ByTopic:
 
 
 def _numbers(value: object) -> dict[int, int]:
-    """Validates offsets by partition; both may be texts, as keys in YAML are."""
+    """Validates offsets by partition. Both may be texts, as keys in YAML are."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError("must be offsets by partition, like {0: 42}")
     pairs = [(str(p).strip(), str(o).strip()) for p, o in value.items()]
@@ -119,8 +120,8 @@ _OFFSETS_SCHEMA = {
 class PositionSpec(Section):
     """A position to look up: exactly one of `timestamp`, `committed` and `offsets`.
 
-    Each has a fallback for topic-partitions without an answer; that of `offsets` may be the
-    offsets of a group, which `committed` names then.
+    Each has a fallback for topic-partitions without an answer. The fallback of `offsets`
+    may be a group's offsets; `committed` then names the group.
     """
 
     timestamp: (
@@ -164,7 +165,7 @@ class PositionSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses more or less than one position, and the fallback of another one."""
+        """Refuses no position, several positions, and a fallback without its position."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:
             yield (
@@ -182,7 +183,11 @@ class PositionSpec(Section):
                 yield (companion,), f"belongs to {form}, which isn't there"
 
     def initializer(self, topics: tuple[str, ...]) -> Initializer:
-        """Returns the position as planning sees it; `topics` as in `position_of`."""
+        """Returns the position in the form that planning needs.
+
+        Args:
+            topics: the topics that the source names.
+        """
         if self.timestamp is not None:
             return AtTime(self.timestamp, self.no_match)
         group = GroupOffsets(self.committed or "", self.reset)
@@ -207,11 +212,11 @@ _FLINK = {
     "group-offsets": "{committed: GROUP}",
     "specific-offsets": "{offsets: {0: 42}}",
 }
-"""What `source.start` and `window.stop` have for each word of Flink's."""
+"""The form in `source.start` and `window.stop` for each of Flink's words."""
 
 
 def _one_of(*words: str) -> BeforeValidator:
-    """Refuses a word that is no position, and says that there are sections, too."""
+    """Refuses a word that isn't a position; the message also names the sections."""
 
     def check(value: object) -> object:
         if value in list(words):
@@ -246,8 +251,10 @@ Stop = Annotated[Annotated[Literal["latest"], _one_of("latest"), Tag("~word")] |
 
 
 def position_of(written: str | PositionSpec, topics: tuple[str, ...]) -> Initializer:
-    """Returns a position as planning sees it.
+    """Returns a position in the form that planning needs.
 
-    `topics`: those named in the source.
+    Args:
+        written: the position as it is written in the spec.
+        topics: the topics that the source names.
     """
     return WORDS[written] if isinstance(written, str) else written.initializer(topics)

@@ -1,4 +1,4 @@
-"""Turns a file of settings into a model, or into all its mistakes: a spec, a windrow.yaml."""
+"""Converts a file of settings, a spec or a windrow.yaml, to a model, or lists all its mistakes."""
 
 from __future__ import annotations
 
@@ -30,24 +30,27 @@ _URLS = {"url", "uri", "state"}
 """The settings that may be the URL of a database."""
 
 _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
-"""The password in a URL of PostgreSQL, which may be among its options."""
+"""Matches a password in a URL of PostgreSQL. It may also be one of the URL's options."""
 
 _ONLY_SHARED = (
-    "belongs into a windrow.yaml, beside the bootstrap_servers of a cluster there: it may run a"
-    " program or send a secret to a URL, which a pipeline's file can't. Name that cluster here"
+    "belongs into a windrow.yaml, under client or registry of a cluster there, which is named here:"
+    " it may run a program or send a secret to a URL, and who may change a pipeline may not do that"
 )
 
 _SHOWN_MAX = 50
-"""The most mistakes in one message."""
+"""The maximum number of mistakes in one message."""
 
 
 def text_of(path: Path, name: str, advice: str) -> str:
     """Reads the text of a file of settings.
 
-    `name`, `advice`: the file's name and the remedy in errors.
+    Args:
+        path: the file.
+        name: its name in errors.
+        advice: what to do, in errors.
 
     Raises:
-        SpecError: it can't be read, or is too large.
+        SpecError: the file can't be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +70,10 @@ def text_of(path: Path, name: str, advice: str) -> str:
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
     """Makes the error with all mistakes of a file, each with its line.
 
-    `name`: the file's.
+    Args:
+        name: the name of the file.
+        mistakes: the mistakes.
+        document: the document with the lines.
     """
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
     head = format_count(len(lines), "mistake")
@@ -86,58 +92,80 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
 def validate(
     model: type[M], values: Mapping[str, Any], *, shared: bool = False
 ) -> tuple[M | None, list[Mistake]]:
-    """Makes a model of values, or lists their mistakes.
+    """Makes a model from values, or lists their mistakes.
 
     Args:
         model: the model.
         values: the settings as they were written.
-        shared: True in a windrow.yaml. What runs a program, or sends a secret to a URL that
-            gives tokens, stands nowhere else.
+        shared: True in a windrow.yaml, which alone may have some settings (`shared_only`).
     """
-    mistakes = [] if shared else list(_only_shared(values, ()))
+    mistakes = [] if shared else list(shared_only_mistakes(values, ()))
     try:
         return model.model_validate(values), mistakes
     except ValidationError as error:
         return None, mistakes + list(map(mistake_of, error.errors(include_url=False)))
 
 
-def _only_shared(value: object, path: SettingPath) -> Iterator[Mistake]:
-    is_login = path[-2:] in {("client", OAUTH), ("registry", OAUTH)}
-    if is_login or isinstance(reference(value), InCommand):
-        yield Mistake(path, _ONLY_SHARED)
-    elif path[-1:] != ("body",):  # of a lookup: any JSON, which is sent as it is
-        items = value.items() if isinstance(value, Mapping) else ()
-        for name, item in enumerate(value) if isinstance(value, list | tuple) else items:
-            yield from _only_shared(item, (*path, name))
-
-
 def client_mistakes(
     section: Mapping[str, Any],
     path: SettingPath,
     above: ClusterSpec | None = None,
+    *,
+    shared: bool = False,
 ) -> list[Mistake]:
-    """Mistakes in a section's client properties.
+    """Returns mistakes in a section's client properties.
 
     Args:
-        section: as it was written, with `client`.
+        section: the section as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
+        shared: True in a windrow.yaml, as in `validate`.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
+    if not shared and (mistakes := list(shared_only_mistakes(client, (*path, "client")))):
+        return mistakes
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
-    # the named cluster is right by itself, so a conflict of both is a mistake here
+    # the named cluster has no mistakes itself, so a conflict with it is a mistake of this section
     merged_client, note = {**above.client, **client}, " (with what the cluster has)"
     return [_locate(problem, path, client, note) for problem in problems(merged_client)]
+
+
+def shared_only(client: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a client or a registry that only a windrow.yaml may have.
+
+    They are the login by token, and secrets that a command prints.
+    """
+    return {
+        name: value
+        for name, value in client.items()
+        if name == OAUTH or isinstance(reference(value) or value, InCommand)
+    }
+
+
+def shared_only_mistakes(value: object, path: SettingPath) -> Iterator[Mistake]:
+    """Finds settings that only a windrow.yaml may have, in a file or a section of another place.
+
+    Args:
+        value: the settings as they were written, with all that is nested in them.
+        path: the keys that lead to them.
+    """
+    name = path[-1] if path[-2:-1] in {("client",), ("registry",)} else ""
+    if shared_only({str(name): value}):
+        yield Mistake(path, _ONLY_SHARED)
+    elif path[-1:] != ("body",):  # of a lookup: any JSON, which is sent as it is
+        items = value.items() if isinstance(value, Mapping) else ()
+        for key, item in enumerate(value) if isinstance(value, list | tuple) else items:
+            yield from shared_only_mistakes(item, (*path, key))
 
 
 def written_out(document: Document) -> list[Mistake]:
     """Finds secrets that are written in plain text in a file.
 
-    They are those of clients, registries and catalogs, and the passwords in URLs.
+    They are secrets of clients, registries and catalogs, and passwords in URLs.
     """
     return [
         Mistake(
@@ -171,9 +199,13 @@ def _value_at(values: Any, path: SettingPath) -> object:
 def _locate(
     problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
-    """Places a problem at the property with whose name it begins.
+    """Returns the mistake for a problem, at the property whose name begins the problem.
 
-    `elsewhere`: added to a problem with a property that is not in this file.
+    Args:
+        problem: the problem.
+        path: the keys that lead to the section in the file.
+        client: the client properties in the file.
+        elsewhere: a note for a problem with a property that isn't in this file.
     """
     name, _, rest = problem.partition(" ")
     return (

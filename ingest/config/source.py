@@ -132,8 +132,9 @@ _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_require_to
 class SourceSpec(Section):
     """The topics, and how to read them.
 
-    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; `client` and
-    `tuning` then override that cluster's: see `ingest.config.cluster.ClusterSpec.under`.
+    `cluster` names a cluster of a windrow.yaml, instead of `bootstrap_servers`. `client`
+    and `tuning` then override the settings of that cluster
+    (`ingest.config.cluster.ClusterSpec.under`).
     """
 
     cluster: Annotated[ClusterName | None, Values("a name")] = Field(
@@ -259,7 +260,7 @@ class SourceSpec(Section):
     ) -> str | PositionSpec | None:
         """Refuses offsets of topics that are not read.
 
-        `info.data` has the earlier fields that are right.
+        `info.data` has those of the earlier fields that are valid.
         """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
         if len(chosen) == 1 and (mistakes := list(unread(_selection(**chosen), start))):
@@ -267,18 +268,18 @@ class SourceSpec(Section):
         return start
 
     def selection(self) -> Selection:
-        """The topic-partitions to read."""
+        """Returns the topic-partitions to read."""
         return _selection(self.topic, self.topic_pattern, self.partitions)
 
     def topic_names(self) -> tuple[str, ...]:
-        """The named topics; none for a pattern."""
+        """Returns the named topics; none for a pattern."""
         return _names(self.selection())
 
     def origin(self, grid: str) -> Source:
-        """Returns the source as planning sees it.
+        """Returns the source in the form that planning needs.
 
-        By default windows in time begin where their first label cuts the log,
-        micro-batches at the log's start.
+        By default, windows in time begin where their first label cuts the log, and
+        micro-batches begin at the log's start.
         """
         start = self.start or ("earliest" if grid == BATCH else "label")
         initializer = position_of(start, self.topic_names())
@@ -338,7 +339,7 @@ def _names(selection: Selection) -> tuple[str, ...]:
 def unread(
     selection: Selection, position: str | PositionSpec | None
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Finds offsets in a position of topic-partitions that are not read, as mistakes."""
+    """Finds offsets in a position for topic-partitions that are not read, as mistakes."""
     if isinstance(position, PositionSpec) and position.offsets is not None:
         for path, message in _unread(selection, position.offsets):
             yield ("offsets", *path), message

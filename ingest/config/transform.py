@@ -47,12 +47,16 @@ class TransformSpec(Section):
 
     @property
     def spark_at(self) -> int:
-        """The number of the `spark` step; without one, of all steps."""
+        """The index of the `spark` step; without a `spark` step, the number of steps."""
         return [*map(_is_spark, self.steps), True].index(True)
 
     @model_validator(mode="after")
     def _no_dead_letters_of_a_window(self) -> Self:
-        """Refuses dead letters of rows that a `spark` step gave."""
+        """Refuses steps after a `spark` step that can make dead letters.
+
+        A row of a `spark` step may come from several messages, so no message is the dead
+        letter.
+        """
         later_steps = range(self.spark_at + 1, len(self.steps))
         message = (
             "can't be dead behind a spark step: a row may be made of several messages, and nobody"
@@ -67,7 +71,7 @@ class TransformSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds the form of before, a second `spark` step, and lookups of one name."""
+        """Finds an earlier version's form, a second `spark` step, and lookups with equal names."""
         if "spark" in written:
             yield (
                 ("spark",),
@@ -84,7 +88,7 @@ class TransformSpec(Section):
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     """Finds settings of a spec that conflict with a `spark` step.
 
-    The sink's capabilities are checked when the pipeline is assembled.
+    The sink's capabilities are checked later, when the pipeline is assembled.
     """
     if not any(map(_is_spark, _steps(section_of(written, "transform")))):
         return
@@ -109,7 +113,7 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath
 
 
 def _is_spark(step: object) -> bool:
-    """Returns whether a step, as it was written or made, is a `spark` step."""
+    """Returns whether a step, as it was written or as a model, is a `spark` step."""
     return isinstance(step, SparkSection) or (isinstance(step, Mapping) and "spark" in step)
 
 

@@ -1,4 +1,4 @@
-"""The `window` section: the grid of windows, and when one is run."""
+"""The `window` section: the grid of windows, and when a window is run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _not_null(value: object) -> object:
 
 
 def is_cron(text: str) -> bool:
-    """Returns whether a text is a grid in time: a cron expression, or the name of one."""
+    """Returns whether a text is a grid in time: a cron expression, or the name of a grid."""
     try:
         cron(text)
     except SpecError:
@@ -72,7 +72,7 @@ def is_cron(text: str) -> bool:
 
 
 class _Windows(Section):
-    """Base of both kinds of windows; each refuses the options of the other one."""
+    """The base class of both kinds of windows. Each refuses the options of the other kind."""
 
     is_batch: ClassVar[bool]
     of_other_kind: ClassVar[str]
@@ -81,7 +81,7 @@ class _Windows(Section):
     def known_keys(cls) -> list[str]:
         """Returns the options of both kinds.
 
-        The grid says which kind it is, and may be wrong itself.
+        The grid decides which kind it is, and the grid itself may be wrong.
         """
         return list(dict.fromkeys([*TimeWindows.model_fields, *MicroBatches.model_fields]))
 
@@ -110,7 +110,7 @@ class CompletenessSpec(Section):
 class TimeWindows(_Windows):
     """Windows in time, on a grid in UTC.
 
-    One is closed when `delay` has passed since its end.
+    A window is closed when `delay` has passed since its end.
     """
 
     is_batch: ClassVar[bool] = False
@@ -198,7 +198,7 @@ def _kind_of(written: object) -> str:
 
 
 class _ByGrid:
-    """Annotation for the JSON schema of either kind, which the grid decides."""
+    """Annotation for the JSON schema of both kinds: the grid decides which one is used."""
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -206,8 +206,8 @@ class _ByGrid:
     ) -> JsonSchemaValue:
         """Makes conditions instead of pydantic's alternatives.
 
-        The errors of alternatives would say only that none fits. Nothing is required
-        with a grid that is a template.
+        The errors of alternatives would only say that none fits. If the grid is a template,
+        no setting is required.
         """
         in_time, batches = handler(schema)["oneOf"]
         return {
@@ -230,7 +230,7 @@ WindowSpec = Annotated[
 
 
 def in_time(window: WindowSpec) -> TimeWindows:
-    """Passes on windows in time.
+    """Returns the windows if they are windows in time.
 
     Raises:
         GridError: the windows are micro-batches.

@@ -1,1 +1,1 @@
-"""Spark data source and sink: exact ranges of topics as DataFrames, and rows into topics."""
+"""Data sources of Spark: exact ranges of topics as DataFrames, and rows written to topics."""

@@ -1,16 +1,17 @@
 """The data sources to register: `windrow` for reads, `windrow-kafka` for writes.
 
-`spark.read.format("windrow")` and `df.write.format("windrow-kafka")` use them. This
-module is pickled by value, for workers may have no windrow, and PySpark unpickles
-everything before any code runs. So it imports windrow inside functions only, after
-`ingest.runner.spark.worker_bootstrap` has installed the code. The reader and the writer
-behind it are bytes until then.
+`spark.read.format("windrow")` and `df.write.format("windrow-kafka")` use them.
 
-    class      pickled when it is registered: each Python process that Spark plans in, beside its
-               driver, makes an instance of it
-    reader     pickled there, on its way to the tasks of a read
-    writer     pickled there, on its way to the tasks of a write, and to the process in which they
-               are committed
+This module is pickled by value, because workers may not have windrow, and PySpark unpickles
+everything before any code runs. So it imports windrow only inside functions, after
+`install_code` of `ingest.runner.spark.worker_bootstrap` was called. The real reader and writer
+stay pickled until then.
+
+    class      It is pickled when it is registered. Spark starts Python processes beside its
+               driver to plan a read or write; each makes an instance.
+    reader     It is pickled in such a process, and sent to the tasks of a read.
+    writer     It is pickled in such a process, and sent to the tasks of a write, and to the
+               process that commits.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class CodeOfDriver:
-    """A placeholder that is pickled as windrow's code, or as None if workers have it."""
+    """A placeholder that is pickled as windrow's code, or as None if workers have windrow."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from windrow.ingest.runner.spark.cluster import code_to_send  # of the driver
+        from windrow.ingest.runner.spark.cluster import code_to_send  # only the driver calls this
 
         return _itself, (code_to_send(),)
 
@@ -53,7 +54,7 @@ class WindrowSource(DataSource):
     """The data source `windrow`: exact ranges of topics as a DataFrame.
 
     Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`.
-    The options: `docs/dataframes.md`.
+    `docs/dataframes.md` explains the options.
     """
 
     _code: Any = CodeOfDriver()
@@ -64,7 +65,7 @@ class WindrowSource(DataSource):
         return "windrow"
 
     def schema(self) -> StructType:
-        """Returns the columns. Pins the offsets that are read, once for the DataFrame."""
+        """Returns the columns, and pins the offsets to read. Spark calls it once per DataFrame."""
         install_code(self._code)
         from windrow.ingest.dataframes.source import pinned  # after install_code
 
@@ -80,18 +81,18 @@ class WindrowSource(DataSource):
 
 
 class PackedReader(DataSourceReader):
-    """Carries a pickled `ingest.dataframes.source.SplitReader`, and windrow's code.
+    """A pickled `ingest.dataframes.source.SplitReader`, with windrow's code.
 
-    The code is None if workers have it.
+    The code is None if workers have windrow.
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
 
     def partitions(self) -> list[InputPartition]:
-        """Returns one partition per split, with its number.
+        """Returns one partition per split, with the split's number.
 
-        For no split, Spark makes an empty one of its own.
+        If there are no splits, Spark adds a partition whose value is None.
         """
         return [InputPartition(number) for number in range(len(self._reader().pinned.splits))]
 
@@ -101,14 +102,14 @@ class PackedReader(DataSourceReader):
 
     def _reader(self) -> Any:
         install_code(self._code)
-        return pickle.loads(self._packed)  # our own  # noqa: S301
+        return pickle.loads(self._packed)  # safe: windrow pickled it  # noqa: S301
 
 
 class WindrowKafka(DataSource):
     """The data source `windrow-kafka`: rows of a DataFrame into topics.
 
     Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`.
-    The options: `docs/dataframes.md`.
+    `docs/dataframes.md` explains the options.
     """
 
     _code: Any = CodeOfDriver()
@@ -126,16 +127,16 @@ class WindrowKafka(DataSource):
 
 
 class StagedRows(WriterCommitMessage):
-    """The outcome of the task of a partition; None if the batch was committed already."""
+    """The outcome of a partition's task; None if the batch was committed already."""
 
     def __init__(self, partition: int, outcome: str | None) -> None:
         self.partition, self.outcome = partition, outcome
 
 
 class PackedWriter(DataSourceArrowWriter):
-    """Carries a pickled `ingest.dataframes.sink.BatchWriter`, and windrow's code.
+    """A pickled `ingest.dataframes.sink.BatchWriter`, with windrow's code.
 
-    The code is None if workers have it.
+    The code is None if workers have windrow.
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:
@@ -150,13 +151,13 @@ class PackedWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publishes what was staged, unless the batch is committed already."""
+        """Publishes the staged rows, unless the batch is committed already."""
         tasks: list[Any] = [message for message in messages if message is not None]
         self._writer().commit({task.partition: task.outcome for task in tasks})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leaves what was staged to a later write: a copy of a task may still be running."""
+        """Does nothing: a copy of a task may still run. A later write removes staged files."""
 
     def _writer(self) -> Any:
         install_code(self._code)
-        return pickle.loads(self._packed)  # our own  # noqa: S301
+        return pickle.loads(self._packed)  # safe: windrow pickled it  # noqa: S301

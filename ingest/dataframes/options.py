@@ -53,8 +53,8 @@ def _splits(value: object) -> tuple[Split, ...]:
 class ReadOptions(Section):
     """The options of a read.
 
-    Exactly one of `window` and `splits` says which offsets, one of `spec` and
-    `bootstrap_servers` where.
+    Exactly one of `window` and `splits` says which offsets are read. Exactly one of `spec` and
+    `bootstrap_servers` says from which cluster.
     """
 
     spec: Text | None = None
@@ -68,7 +68,7 @@ class ReadOptions(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses options that conflict."""
+        """Yields options that conflict."""
         if ("spec" in written) == ("bootstrap_servers" in written):
             yield (), "exactly one of spec and bootstrap_servers says which cluster is read"
         if ("window" in written) == ("splits" in written):
@@ -92,10 +92,10 @@ class ReadOptions(Section):
 
 
 def read_options(spark_options: Mapping[str, str]) -> ReadOptions:
-    """Reads the options of a read from those of Spark.
+    """Validates Spark's options of a read.
 
     Raises:
-        SpecError: with all mistakes.
+        SpecError: the options have mistakes; the text has all of them.
     """
     values: dict[str, Any] = {
         name: value for name, value in spark_options.items() if not name.startswith(_CLIENT)
@@ -109,7 +109,7 @@ def read_options(spark_options: Mapping[str, str]) -> ReadOptions:
         values["client"] = client
     for name in ("mode", "columns", "isolation"):
         if name in values:
-            values[name] = str(values[name]).lower()  # as Spark does for its own formats
+            values[name] = str(values[name]).lower()  # Spark's own formats ignore case, too
     options, mistakes = validate(ReadOptions, values)
     all_mistakes = [*mistakes, *client_mistakes(values, ())]
     all_mistakes = _refusing_path(
@@ -121,7 +121,7 @@ def read_options(spark_options: Mapping[str, str]) -> ReadOptions:
 
 
 def _number(value: object) -> int:
-    """Validates the number of a batch, which Spark has as a text."""
+    """Validates the number of a batch, which Spark gives as text."""
     if not re.fullmatch(r"\d{1,9}", str(value), re.ASCII):
         raise sentence("must be a number of up to 9 digits", value)
     return int(str(value))
@@ -130,8 +130,9 @@ def _number(value: object) -> int:
 class WriteOptions(Section):
     """The options of a write.
 
-    `spec`: the file with the writer's id and the sink; `batch`: the number under which
-    these rows are written once.
+    Attributes:
+        spec: the path of the file with the writer's id and the sink.
+        batch: the number of the batch. Rows are written once under each number.
     """
 
     spec: Text
@@ -139,10 +140,10 @@ class WriteOptions(Section):
 
 
 def write_options(spark_options: Mapping[str, str]) -> WriteOptions:
-    """Reads the options of a write from those of Spark.
+    """Validates Spark's options of a write.
 
     Raises:
-        SpecError: with all mistakes.
+        SpecError: the options have mistakes; the text has all of them.
     """
     options, mistakes = validate(WriteOptions, spark_options)
     mistakes = _refusing_path(
@@ -156,9 +157,14 @@ def write_options(spark_options: Mapping[str, str]) -> WriteOptions:
 
 
 def _refusing_path(written: Mapping[str, Any], mistakes: list[Mistake], says: str) -> list[Mistake]:
-    """Replaces the mistake of a path by another sentence.
+    """Returns the mistakes, with another sentence about the option `path`.
 
-    `load` and `save` make a path an option.
+    Spark's `load(path)` and `save(path)` add this option.
+
+    Args:
+        written: the options.
+        mistakes: their mistakes.
+        says: the sentence if there is a path.
     """
     return (
         [*(m for m in mistakes if m.path != ("path",)), Mistake((), says)]

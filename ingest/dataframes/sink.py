@@ -1,21 +1,21 @@
-"""`df.write.format("windrow-kafka")`: writes rows of a DataFrame as messages.
+"""The data source `df.write.format("windrow-kafka")`: rows of a DataFrame become messages.
 
-Each batch is written once, by the protocol of the Kafka sink.
+Each batch is written exactly once, by the protocol of the Kafka sink:
 
-1. `save()` checks the file, makes the control topic if it doesn't exist, and looks the
-   batch up: one that is committed writes nothing.
-2. Each task stages its rows as messages that no reader sees. Spark may retry a task, or
-   run it twice at once.
-3. The commit publishes what Spark took from each task in one transaction with the
-   receipt: fence, look, write.
+1. `save()` checks the file, makes the control topic if it doesn't exist, and looks the batch
+   up. If the batch is committed, nothing is written.
+2. Each task stages its rows as messages that no reader sees. Spark may retry a task, or run
+   it twice at once.
+3. The commit fences other writers, looks the batch up again, and publishes the staged messages
+   and the receipt in one transaction. It takes the messages of one try at each task.
 
-A batch is identified by its number alone, not by its rows. So its plan is one split
-without offsets, the same however Spark cuts the rows, and the first attempt that
-commits is the batch. A write that is repeated (a driver that died, a rerun of the job)
-finds it committed; a concurrent one is fenced, or finds it behind the fence.
+A batch is identified by its number, not by its rows. Its plan is always the same single split,
+however Spark divides the rows. The first attempt that commits decides the batch's rows. A
+repeated write, after a driver died or a job was run again, finds the batch committed. A
+concurrent write is fenced, or finds the batch committed after its own fence.
 
-PySpark pickles the writer for the tasks and for the commit, which run in processes of
-their own. It has no secrets: the commit reads the file again.
+PySpark pickles the writer for the tasks and for the commit, which run in other processes. The
+writer has no secrets, because the commit reads the file again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from pydantic import Field
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from windrow.ingest.config.cluster import TuningSpec
+from windrow.ingest.config.load import find_cluster
 from windrow.ingest.config.pipeline import PipelineId
 from windrow.ingest.config.settings_file import client_mistakes, refusal, text_of, validate
 from windrow.ingest.crashpoints import crash_point
@@ -55,6 +57,7 @@ from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of
+from windrow.ingest.sinks.kind import OnClusterSection
 from windrow.ingest.sinks.kinds import KafkaOfItsKind
 
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
@@ -63,22 +66,22 @@ _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp"
 METADATA = dict(
     zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True)
 )
-"""The columns that each row gets.
+"""Metadata columns that each row gets, metadata name -> column.
 
-They are the writer's id, the partition of the DataFrame, the row in it, and the batch: the origin
-of its message (`ingest.sinks.kafka.encoder`).
+They are the writer's id, the DataFrame's partition, the row's number in the partition, and the
+batch. The sink writes them to the message as its origin (`ingest.sinks.kafka.encoder`).
 """
 
 
 class WriteSpec(Section):
-    """The spec of a write."""
+    """The spec of a write: the writer's id and the topics."""
 
     id: PipelineId
     sink: KafkaOfItsKind = Field(description="The topics, as in a pipeline's spec.")
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses settings of a sink that a write doesn't support."""
+        """Yields settings of the sink that a write doesn't support."""
         sink = section_of(written, "sink")
         if not sink:
             return
@@ -122,17 +125,19 @@ class WriteSpec(Section):
                     " function"
                 ),
             )
-        if sink.get("cluster") is not None:
-            yield ("sink", "cluster"), "is for pipelines: write bootstrap_servers here"
-        elif sink.get("bootstrap_servers") is None:
-            yield ("sink", "bootstrap_servers"), "is missing"
+        if sink.get("cluster") is None and sink.get("bootstrap_servers") is None:
+            yield ("sink", "bootstrap_servers"), "is missing, and so is cluster"
 
     def table(self, folder: Path, rows: pa.Schema) -> Sink:
-        """Makes the sink. `folder`: of relative paths; `rows`: the DataFrame's columns.
+        """Makes the sink.
+
+        Args:
+            folder: the folder to which relative paths in the spec are relative.
+            rows: the DataFrame's columns.
 
         Raises:
-            SpecError: the columns have the name of one that each row gets, or the client
-                properties can't be used.
+            SpecError: a column has a name of `METADATA`, or the client properties can't be
+                used.
         """
         return self.sink.make(rows, METADATA, folder)
 
@@ -141,45 +146,57 @@ def read_write_spec(path: Path) -> WriteSpec:
     """Loads the file of a write.
 
     Raises:
-        SpecError: it can't be read, or is wrong: then with all its mistakes, each with
-            its line and dotted name.
+        SpecError: the file can't be read, or has mistakes. The text has all mistakes, each
+            with its line and dotted name.
     """
     advice = "Give its path as the option spec."
     document = read_document(text_of(path, f"The file {path} of the write", advice), envelope=False)
-    spec, spec_mistakes = _check_document(document)
+    spec, spec_mistakes = _check_document(document, path.absolute().parent)
     mistakes = [*document.mistakes, *(m for m in spec_mistakes if not document.failed(m.path))]
     if mistakes or spec is None:
         raise refusal(str(path), mistakes, document)
     return spec
 
 
-def _check_document(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
+def _check_document(document: Document, folder: Path) -> tuple[WriteSpec | None, list[Mistake]]:
     written = document.attributes
     if not isinstance(written, Mapping):
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
     spec, mistakes = validate(WriteSpec, values)
-    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *mistakes]
+    named = find_cluster(sink, "sink", folder)
+    if isinstance(named, Mistake):
+        return None, [named, *mistakes]
+    if spec is not None and named is not None and isinstance(spec.sink, OnClusterSection):
+        cluster = named.under(spec.sink.client, TuningSpec())
+        section = spec.sink.with_cluster(cluster.bootstrap_servers, cluster.client, named.registry)
+        spec = spec.model_copy(update={"sink": section})
+    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",), named), *mistakes]
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 _LEDGER = "dataframe"
-"""The ledger's id in owner and receipts: a write has no ledger."""
+"""Text in place of the ledger's id in owner and receipts, because a write has no ledger."""
 
 _KEPT = timedelta(days=7)
-"""Age at which a later write removes what a dead one has staged."""
+"""Age at which a later write removes the staged files of a write that died."""
 
 
 def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> bytes:
     """Makes the writer of a DataFrame, pickled.
 
+    Args:
+        options: Spark's options of the write.
+        schema: the DataFrame's columns.
+        overwrite: True for Spark's mode `overwrite`, which is refused.
+
     Raises:
         SpecError: the options, the file or the columns can't be used, or the mode is
             overwrite.
-        RefusedError: the control topic belongs to somebody else, or is damaged.
+        RefusedError: the control topic belongs to another writer, or is damaged.
         UnreachableError: the cluster doesn't answer.
     """
     if overwrite:
@@ -200,9 +217,14 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
-    """Makes the plan of a batch: one split, of a topic id of its own.
+    """Makes the plan of a batch: one split of a topic with its own topic id.
 
-    So no two batches overlap. `write`, `sink`: their ids.
+    So no two batches overlap.
+
+    Args:
+        write: the writer's id.
+        batch: the number of the batch.
+        sink: the identity of the sink.
     """
     window = Window(write, batch, batch + 1)
     topics = (TopicSeen(write, label_text(window.start), 1),)
@@ -212,9 +234,15 @@ def plan_of(write: str, batch: int, sink: str) -> Plan:
 
 @dataclass(frozen=True)
 class BatchWriter:
-    """Writes a batch of rows.
+    """The writer of a batch of rows. Picklable.
 
-    `path`: of the file; `rows`: their columns; `stager`: None if the batch is committed already.
+    Attributes:
+        path: the file of the write.
+        plan: the plan of the batch.
+        attempt: the id of this attempt.
+        began: the time at which the attempt began.
+        rows: the columns of the rows.
+        stager: makes the stager of a task; None if the batch is committed already.
     """
 
     path: Path
@@ -225,7 +253,7 @@ class BatchWriter:
     stager: StagerFactory | None
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
-        """Stages a partition; returns the outcome, as the tasks of an engine do.
+        """Stages a partition, and returns its outcome as text (`runner.outcome`).
 
         None if the batch is committed already.
         """
@@ -235,12 +263,13 @@ class BatchWriter:
         return outcome_of(partial(task, batches=batches), *self.plan.splits)
 
     def commit(self, tasks: Mapping[int, str | None]) -> None:
-        """Publishes what was staged, unless the batch is committed already.
+        """Publishes the staged rows, unless the batch is committed already.
 
-        `tasks`: the outcome of each partition.
+        Args:
+            tasks: the outcome of each partition.
 
         Raises:
-            WindrowError: a task's or the sink's error; nothing was published.
+            WindrowError: a task or the sink failed; nothing was published.
             OutcomeUnknownError: the commit was sent, and its outcome is unknown.
         """
         if self.stager is None:
@@ -253,7 +282,7 @@ class BatchWriter:
         if isinstance(outcome, Unknown):
             batch, advice = self.plan.window.key, "Write it again under the same number"
             raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.reason, advice)
-        # the batch is committed; a folder that can't be read is reported by the next write
+        # the batch is committed: an error here isn't raised, and the next write sweeps again
         with suppress(WindrowError):
             sink.sweep(_KEPT)
 
@@ -278,14 +307,20 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class StageRows:
-    """The task of one partition. `rows`: the columns of the DataFrame."""
+    """The task that stages one partition.
+
+    Attributes:
+        stagers: makes the stager.
+        rows: the columns of the DataFrame.
+        partition: the number of the partition.
+    """
 
     stagers: StagerFactory
     rows: pa.Schema
     partition: int
 
     def __call__(self, split: Split, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Stages all batches, invisibly.
+        """Stages all batches. Readers of the topics don't see them yet.
 
         Raises:
             RefusedError: a row can't become a message.
@@ -310,7 +345,13 @@ class StageRows:
             raise
 
     def _positions(self, topic: str, first: int, count: int) -> pa.RecordBatch:
-        """Makes the messages that rows come from, as far as the headers need them."""
+        """Makes the source messages of rows, with the fields that the headers need.
+
+        Args:
+            topic: the writer's id.
+            first: the number of the first row in the partition.
+            count: the number of rows.
+        """
         offsets = pa.array(np.arange(first, first + count))
         return messages_of(
             {
@@ -322,7 +363,7 @@ class StageRows:
 
 
 def _counted(split: Split, written: int, staging: Staging) -> Staged:
-    """Counts a batch as one message that became all of its rows."""
+    """Returns the result of a split whose only message became all `written` rows."""
     counts = msgspec.structs.replace(
         SplitCounts.of_nothing(split),
         read=1,
@@ -336,7 +377,7 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
 
 
 def merge_staged(tasks: Sequence[Staged], split: Split) -> Staged:
-    """Joins what all tasks staged, in the order of the partitions, which is published so."""
+    """Joins the results of all tasks. Rows are published in the order of `tasks`."""
     rows = sum(task.counts.rows for task in tasks)
     checksum = checksum_text(sum(int(task.counts.checksums.rows, 16) for task in tasks))
     return _counted(

@@ -1,15 +1,15 @@
-"""`spark.read.format("windrow")`: reads exact ranges of topics as a DataFrame.
+"""The data source `spark.read.format("windrow")`: exact ranges of topics as a DataFrame.
 
-1. `load()` checks the options and pins what is read, on the driver. PySpark asks the source
-   for its columns, and pickles it: each plan of the DataFrame has that very copy.
-2. Each read runs one Spark task per split, which gives Arrow batches to the JVM; no
-   Python object is made for a message.
+1. `load()` checks the options and pins the offsets to read, on the driver. PySpark asks the
+   source for its columns, and pickles it. Each plan of the DataFrame has a copy of this pickle.
+2. Each read runs one Spark task per split. A task gives Arrow batches to the JVM, and makes no
+   Python object for a message.
 
-Spark may read a DataFrame again and again: a retried task, a `count()` before a
-`write()`. So windows and splits become offsets when the DataFrame is made, with the ids
-of the cluster and the topics, and with leader epochs as witnesses. Each later read
-gives the same messages, or fails if they expired, if the log was truncated and has
-grown again, or if the topic was created anew.
+Spark may read a DataFrame several times, for example for a retried task, or for a `count()`
+before a `write()`. So windows and splits become offsets when the DataFrame is made, with the
+ids of cluster and topics, and with leader epochs. Each later read gives the same messages. It
+fails if they expired, if the log was truncated and has grown again, or if the topic was
+created anew.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from windrow.ingest.schema.row_changes import change_schema
 
 @dataclass(frozen=True)
 class Pinned:
-    """The splits to read, their reader, and the columns of their messages. Picklable."""
+    """The splits of a DataFrame, their reader, and the shape of the rows. Picklable."""
 
     splits: tuple[Split, ...]
     reader: Reader
@@ -69,11 +69,11 @@ class Pinned:
 
 
 def pin(options: ReadOptions) -> Pinned:
-    """Asks the cluster and the pipeline's ledger what to read. Writes nothing.
+    """Asks the cluster and the pipeline's ledger for the splits to read. Writes nothing.
 
     Raises:
         SpecError: the spec, the window or a topic doesn't exist, or can't be used.
-        NotClosedError: the window isn't closed, or the log doesn't reach so far yet.
+        NotClosedError: the window isn't closed, or the log doesn't have the offsets yet.
         DataLossError: messages are gone.
         IdentityError: the window was planned on another cluster or topic.
         UnreachableError: the cluster doesn't answer.
@@ -102,7 +102,15 @@ def pin(options: ReadOptions) -> Pinned:
 
 
 def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPlan]:
-    """Returns the splits that a run of these windows reads, or has read."""
+    """Returns the splits that a run of some windows reads or has read, and how to read them.
+
+    Args:
+        pipeline: the pipeline.
+        named: the windows, as text.
+
+    Raises:
+        IdentityError: the windows were planned on different clusters or topics.
+    """
     windows = windows_named(pipeline.spec, named)
     for window in windows:
         refuse_open(pipeline, window)
@@ -126,7 +134,11 @@ def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPla
 
 
 def _pin_splits(broker: Broker, splits: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
-    """Returns the splits that a user gave, with the leader epochs that they lack."""
+    """Returns a user's splits with leader epochs, and how to read them.
+
+    Raises:
+        SpecError: a split names a partition that doesn't exist.
+    """
     names = sorted({split.topic for split in splits})
     topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
     beyond = next(
@@ -146,9 +158,14 @@ def _pin_splits(broker: Broker, splits: Sequence[Split]) -> tuple[tuple[Split, .
 
 
 def _add_epochs(broker: Broker, splits: Sequence[Split]) -> tuple[Split, ...]:
-    """Adds the leader epoch of the log's stable end to each split.
+    """Adds the leader epoch of the log's stable end to splits without epochs.
 
-    Under that epoch the log reached beyond the split.
+    The split ends before the stable end. So the log had the split's offsets under this epoch,
+    and a later read can notice if the log was truncated.
+
+    Raises:
+        DataLossError: the log begins after a split's start.
+        NotClosedError: a split ends after the stable end.
     """
     tps = sorted({split.tp for split in splits})
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -188,11 +205,17 @@ def _add_epochs(broker: Broker, splits: Sequence[Split]) -> tuple[Split, ...]:
 
 
 def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows:
-    """Returns the rows that the pipeline would make."""
+    """Returns the shape of the pipeline's rows.
+
+    Args:
+        pipeline: the pipeline.
+        splits: the splits to read.
+        drops: see `AsRows`.
+    """
     spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
-    # not the table's columns, which a Spark transform may have changed: it isn't run here
+    # not `pipeline.columns()`: a spark step may change the columns, and it isn't run here
     columns = transform.columns(decoder.columns)
     return AsRows(
         decoder,
@@ -209,7 +232,10 @@ def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows
 
 @dataclass(frozen=True)
 class AsMessages:
-    """Messages with all their fields; a timestamp that no table can hold is null."""
+    """The shape of messages with all their fields.
+
+    A timestamp that no table can hold is null.
+    """
 
     @property
     def schema(self) -> pa.Schema:
@@ -229,12 +255,17 @@ class AsMessages:
 
 @dataclass(frozen=True)
 class AsRows:
-    """The rows of a pipeline's table, with the metadata columns of their messages.
+    """The shape of a pipeline's rows, with the metadata columns of their messages.
 
-    `primary_key`: of a table that has one; then the rows are changes, in the order of
-    each split's log, and the last column says which are deletes
-    (`ingest.schema.row_changes`). `drops`: True if messages that can't become rows are left
-    out; else they refuse the read.
+    Attributes:
+        decoder: the decoder.
+        transform: the transform.
+        rows: the columns of the rows.
+        metadata: the metadata columns, metadata name -> column.
+        primary_key: the table's primary key. If it isn't empty, rows are changes in the order
+            of each split's log, and a column marks deletes (`ingest.schema.row_changes`).
+        drops: True if messages that can't become rows are left out. Otherwise such a message
+            fails the read.
     """
 
     decoder: Decoder
@@ -257,8 +288,8 @@ class AsRows:
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
         """Returns the function from messages to arrays.
 
-        Raises:
-            RefusedError: a message can't become a row; when the function is called.
+        Raises (when the function is called):
+            RefusedError: a message can't become a row.
         """
         decode, transform, names = (
             self.decoder.open(),
@@ -278,10 +309,10 @@ class AsRows:
 
 
 Shape = AsMessages | AsRows
-"""The rows of a DataFrame. Picklable.
+"""The shape of a DataFrame's rows: messages, or rows of a pipeline. Picklable.
 
-`schema`: the columns; `open(split)`: a function from a batch of the split's messages to one
-array per column, of its type or one that casts to it.
+`schema` has the columns. `open(split)` returns a function from a batch of the split's messages
+to one array per column. An array has the column's type, or a type that can be cast to it.
 """
 
 
@@ -307,10 +338,10 @@ def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> Re
 
 
 def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
-    """Pins a DataFrame: returns its columns, and the pickled `Pinned`.
+    """Pins the offsets of a DataFrame; returns its columns, and the pickled `Pinned`.
 
     Raises:
-        WindrowError: as `pin`.
+        WindrowError: see `pin` and `read_options`.
     """
     frame = pin(read_options(options))
     columns: StructType = from_arrow_schema(frame.shape.schema)
@@ -318,10 +349,14 @@ def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
 
 
 def reader(pickled: bytes | None, schema: StructType) -> bytes:
-    """Makes the reader of a DataFrame, pickled. `pickled`: of `pinned`; None: it wasn't called.
+    """Makes the reader of a DataFrame, pickled.
+
+    Args:
+        pickled: the result of `pinned`; None if Spark didn't ask for the columns.
+        schema: the columns.
 
     Raises:
-        SpecError: the columns were given by `.schema()`.
+        SpecError: the user set the columns by `.schema()`.
     """
     if pickled is None:
         raise SpecError(
@@ -329,31 +364,34 @@ def reader(pickled: bytes | None, schema: StructType) -> bytes:
             "spec",
             "Leave it out, and select or cast the columns that load() returns.",
         )
-    frame = pickle.loads(pickled)  # of `pinned`  # noqa: S301
+    frame = pickle.loads(pickled)  # safe: `pinned` pickled it  # noqa: S301
     return dump_task(SplitReader(frame, to_arrow_schema(schema, timezone="UTC")))
 
 
 @dataclass(frozen=True)
 class SplitReader:
-    """Reads the splits of a DataFrame, each in a task.
+    """The reader of a DataFrame; each task reads one split.
 
-    `target`: its columns, of the types that Spark's JVM expects.
+    Attributes:
+        pinned: the splits, and how to read them.
+        target: the columns, with the types that Spark's JVM expects.
     """
 
     pinned: Pinned
     target: pa.Schema
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Reads the batches of a split, by its number.
+        """Yields the batches of a split, by its number.
 
         Raises:
-            WindrowError: as the reader; RefusedError for a message that can't become a
-                row; BugError for any other exception.
+            RefusedError: a message can't become a row.
+            WindrowError: the reader failed.
+            BugError: another exception was raised.
         """
         split = self.pinned.splits[number]
         try:
             yield from batch_iterator(partial(self._read, split))
-        except foreign_exceptions() as failed:  # becomes windrow's own, without its text
+        except foreign_exceptions() as failed:  # `as_error` drops the text of a foreign error
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:

@@ -1,1 +1,1 @@
-"""Formats: bytes to columns, or a reason. Each has a folder."""
+"""Formats: each folder holds one, and decodes bytes to columns or refuses them with a reason."""

@@ -48,18 +48,23 @@ _VALUE = MESSAGES.get_field_index("value")
 class ComposedDecoder:
     """Decodes all columns of a model, each from its part of the message.
 
-    The key is decoded first, then the headers, then the value: the first that
-    refuses it gives the reason.
+    The key is decoded first, then the headers, then the value. The first part that
+    refuses the message gives the reason.
 
-    - `key`: is given messages whose values are their keys, and makes at most one row of
-      each. Its columns are those that `fields` names in the model, in this order. Where
-      the value has one of them too, both must be equal.
-    - `headers`: pairs of a column and the header that it comes from.
-    - `part`: the columns of the model that the value has.
-    - `primary_key`: the columns by which rows are deleted from the table; empty if none
-      are. If all of them come from the key, a message without a value deletes the row
-      of its key, whatever its headers are. Otherwise the value's decoder decides about such a
-      message.
+    Attributes:
+        model: the model.
+        value: the decoder of the value.
+        key: the decoder of the key. It is given messages whose values are their keys, and
+            makes at most one row of each.
+        fields: the names that the key's columns have in the model, in the order of the key
+            decoder's columns. If the value has one of these columns too, both must be
+            equal.
+        headers: pairs of a column and the header that it comes from.
+        part: the columns of the model that the value has.
+        primary_key: the columns by which rows are deleted from the table; empty if no rows
+            are deleted. If all of them come from the key, a message without a value
+            deletes the row of its key, and its headers aren't read. Otherwise the value's
+            decoder decides about such a message.
     """
 
     model: ModelReference
@@ -75,9 +80,9 @@ class ComposedDecoder:
         """The model's columns.
 
         Raises:
-            SpecError: the value's columns aren't its part of the model, the value
-                shares a column with the key that can't be compared, or a header's
-                column is neither String nor Binary.
+            SpecError: the value's columns aren't its part of the model; key and value share
+                a column that can't be compared; a header's column is neither String nor
+                Binary, or has aliases or a default.
             BugError: the key's format gives other columns than it was asked for.
         """
         all_columns = Columns.of(load_model(self.model))
@@ -172,7 +177,7 @@ class ComposedDecoder:
         return self if value is None else replace(self, key=key, value=value)
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-        """The schema id of each message, from the part that its stage names."""
+        """Returns the schema id of each message, from the part that its stage names."""
         of_value = _schema_ids(self.value, messages, stages)
         if self.key is None:
             return of_value
@@ -207,7 +212,7 @@ def _schema_ids(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray)
 
 
 def _keys_as_values(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages whose values are their keys, as a decoder of keys takes them."""
+    """Returns messages whose values are their keys, because a decoder reads only values."""
     return messages.set_column(_VALUE, MESSAGES.field(_VALUE), messages.column("key"))
 
 
@@ -215,14 +220,16 @@ def _keys_as_values(messages: pa.RecordBatch) -> pa.RecordBatch:
 class _KeyDecoder:
     """Decodes keys.
 
-    `fields`: the names that the model has for its columns.
+    Attributes:
+        decode: decodes messages whose values are their keys.
+        fields: the model's names for the decoded columns.
     """
 
     decode: Decode
     fields: tuple[str, ...]
 
     def decode_keys(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message, by its key alone."""
+        """Returns the verdict on each message, by its key alone."""
         decoded = self.decode(_keys_as_values(messages))
         if decoded.dropped or decoded.filtered or decoded.rows.num_rows != decoded.valid:
             raise BugError(
@@ -258,10 +265,7 @@ def _fields_of_key(fields: Callable[[int], Iterable[str]], position: int) -> lis
 
 
 class _BatchComposer:
-    """Decodes batches of messages for a `ComposedDecoder`.
-
-    `of_value`: the columns that the value has.
-    """
+    """Decodes batches of messages for a `ComposedDecoder`."""
 
     def __init__(
         self,
@@ -272,6 +276,16 @@ class _BatchComposer:
         headers: Sequence[tuple[str, str]],
         primary_key: Sequence[str],
     ) -> None:
+        """Takes decoders that are open already.
+
+        Args:
+            schema: the schema of all columns.
+            value: decodes the values.
+            of_value: the columns that the value has.
+            key: decodes the keys; None if no column comes from the key.
+            headers: pairs of a column and the header that it comes from.
+            primary_key: the columns by which rows are deleted; empty for none.
+        """
         self._schema = schema
         self._value = value
         self._of_value = of_value
@@ -281,7 +295,7 @@ class _BatchComposer:
         self._of_key = bool(primary_key) and key is not None and set(primary_key) <= set(key.fields)
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message."""
+        """Returns the verdict on each message."""
         decoded_keys = (
             _all_of(messages.num_rows) if self._key is None else self._key.decode_keys(messages)
         )
@@ -322,9 +336,11 @@ class _BatchComposer:
     def _without_tombstones(
         self, decoded_keys: Decoded, messages: pa.RecordBatch
     ) -> tuple[Decoded, Deletes | None]:
-        """Splits off the messages without a value: the others, and what these delete.
+        """Splits off the messages without a value.
 
-        The deletes are None if the key doesn't have the whole primary key.
+        Returns:
+            The verdict on the other messages, and the deletes of the messages without a
+            value. The deletes are None if the key doesn't have the whole primary key.
         """
         if not self._of_key:
             return decoded_keys, None
@@ -410,7 +426,7 @@ class _BatchComposer:
     def _find_disagreements(
         self, other_columns: pa.RecordBatch, of_value: pa.RecordBatch
     ) -> list[Refusal]:
-        """Rows whose key and value differ in a column that both have."""
+        """Returns the rows whose key and value differ in a column that both have."""
         both = (
             []
             if self._key is None
@@ -429,7 +445,7 @@ class _BatchComposer:
 
 
 def _all_of(count: int) -> Decoded:
-    """A verdict that takes each of `count` messages, as rows without columns so far."""
+    """Returns a verdict that takes each of `count` messages, as rows without columns."""
     return replace(nothing(pa.schema([])), row_index=pa.array(np.arange(count, dtype=np.int64)))
 
 
@@ -447,7 +463,7 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
 
 
 def _find_differences(first_column: pa.Array, second_column: pa.Array) -> npt.NDArray[np.intp]:
-    """Positions at which two columns differ; null equals only null."""
+    """Returns the positions at which two columns differ; null equals only null."""
     is_unequal = pc.fill_null(pc.not_equal(first_column, second_column), False).to_numpy(
         zero_copy_only=False
     )

@@ -55,7 +55,7 @@ class KeySection(Section):
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """Whether messages have a writer's schema; see `Part.by_schema`."""
 
     format: str = Field(description=KEYS)
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
@@ -74,16 +74,16 @@ class KeySection(Section):
     )
 
     def encoding(self, folder: Path, setting: str) -> Encoding:
-        """Encoding of the keys; the arguments are those of `RowSection.encoding`."""
+        """Returns the encoding of the keys; the arguments are those of `RowSection.encoding`."""
         raise NotImplementedError
 
     def decoder(self, model: ModelReference) -> Decoder:
         """Makes a decoder of the key's columns, for messages whose values are their keys.
 
-        It makes at most one row of each.
+        The decoder makes at most one row of each message.
 
         Args:
-            model: the schema; files of the key's own are relative to its folder.
+            model: the schema. Paths in `decode.key` are relative to its folder.
 
         Raises:
             SpecError: no decoder can be made.
@@ -106,7 +106,7 @@ class KeySection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds names twice under `fields`, and names without the prefix."""
+        """Finds names that are twice under `fields`, and names without the prefix."""
         fields, prefix = names_in(written.get("fields")), written.get("fields_prefix")
         twice = [name for name, count in Counter(fields).items() if count > 1]
         if twice:
@@ -134,12 +134,12 @@ class FormatSection(Section):
 
     Each format gives its name, as a `Literal`, and its own options.
 
-    `schema` is relative to the spec. A format that needs a schema to decode requires
-    it; a format that knows its columns by itself does without.
+    `schema` is relative to the spec. A format requires it if it needs a schema to
+    decode. A format that knows its columns works without a schema.
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """Whether messages have a writer's schema; see `Part.by_schema`."""
 
     format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -175,7 +175,8 @@ class FormatSection(Section):
     def decoder(self, folder: Path) -> Decoder:
         """Makes the decoder that the section describes.
 
-        `folder`: what the section's files are relative to.
+        Args:
+            folder: the folder that the section's paths are relative to.
 
         Raises:
             SpecError: no decoder can be made.
@@ -195,7 +196,7 @@ class FormatSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds settings of key, headers and schema that don't go together.
+        """Finds settings of key, headers and schema that conflict.
 
         Key, value and headers fill columns of one schema. Each column comes from one of
         them, or from both key and value.
@@ -231,7 +232,7 @@ class FormatSection(Section):
 def columns_filled_twice(
     written: Mapping[str, Any], setting: str
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Finds columns of a setting that come from the key or a header, too."""
+    """Finds columns of a setting that also come from the key or a header."""
     elsewhere = {
         *names_in(section_of(written, "key").get("fields")),
         *section_of(written, "headers"),
@@ -266,11 +267,11 @@ class RowSection(FormatSection):
     )
 
     def encoding(self, folder: Path, setting: str) -> Encoding:
-        """Encoding of the values.
+        """Returns the encoding of the values.
 
         Args:
-            folder: what files are relative to.
-            setting: the section's place in the spec, for errors.
+            folder: the folder that the section's paths are relative to.
+            setting: the section's path in the spec, for errors.
         """
         raise NotImplementedError
 

@@ -62,13 +62,14 @@ def make_decoder(
     Args:
         section: the section of the spec.
         folder: the spec's folder.
-        primary_key: the columns by which rows are deleted from the table; empty if the
-            table is append-only. Change events delete rows, and so does a message
-            without a value whose key has all of these columns.
-        keeps: whether the table can keep the values that a change leaves alone.
+        primary_key: the columns by which rows are deleted from the table; empty if no rows
+            are deleted. Change events delete rows. A message without a value deletes a row
+            if its key has all of these columns.
+        keeps: whether the table can keep the old values of columns that a change event
+            leaves out.
 
     Raises:
-        SpecError: no decoder can be made of the section.
+        SpecError: no decoder can be made for the section.
     """
     value = check_output(section, section.decoder(folder), "open")
     if primary_key:

@@ -1,4 +1,4 @@
-"""Options that several formats have, so that all write and describe them the same way."""
+"""Options that several formats share, so that they have the same names and descriptions."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ class TimestampOptions(FinerOptions):
 
     @property
     def reading(self) -> Reading:
-        """The options as a decoder takes them."""
+        """Options in the form that a decoder takes."""
         return replace(self.dialect, timestamps=self.timestamps, zone=self.zone)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds a zone for numbers, which have none."""
+        """Finds a `zone` for timestamps that are numbers, which have no zone."""
         yield from super().conflicts(written)
         if written.get("zone") is not None and str(written.get("timestamps")).startswith("epoch_"):
             yield ("zone",), "goes with timestamps that are text: numbers since 1970 have no zone"
 
 
 class ReadingOptions(TimestampOptions):
-    """Options of formats whose values may have another type than their columns."""
+    """Options of formats whose values may have a different type than their columns."""
 
     coerce: Literal["strict", "lenient"] = Field(
         default="strict",
@@ -97,7 +97,7 @@ class ReadingOptions(TimestampOptions):
 
 
 class ConnectOptions(TimestampOptions):
-    """Options of formats that Kafka Connect writes: how its values look in JSON."""
+    """Options of formats that Kafka Connect writes: how it writes values in JSON."""
 
     dates: DateForm = Field(
         default="iso-8601",

@@ -1,4 +1,4 @@
-"""Decoder of messages that are one row each, in any encoding."""
+"""Decoder of messages that hold one row each, in any encoding."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DecodeValues = Callable[[pa.BinaryArray, OnNull], Decoded]
 class Encoding(Protocol):
     """Encoding of rows, with all the options that a spec gives for it.
 
-    Picklable and hashable: tasks are given it, and it is a key of the cache of batch
-    decoders.
+    It is picklable, because it is sent to tasks. It is hashable, because it is a key of
+    the cache of batch decoders.
     """
 
     def now(self) -> Self:
@@ -34,22 +34,25 @@ class Encoding(Protocol):
         """
 
     def check(self, columns: Columns) -> None:
-        """Refuses columns for which the encoding has no values.
+        """Refuses columns of types that the encoding can't hold.
 
         Raises:
             SpecError: names each such column.
         """
 
     def open(self, columns: Columns) -> DecodeValues:
-        """Makes a function that decodes values to checked columns, for one thread."""
+        """Makes a function that decodes values to checked columns, for use by one thread."""
 
 
 @dataclass(frozen=True)
 class RowDecoder:
-    """Decodes messages of one encoding to columns of a pandera model: a row a message.
+    """Decodes messages of one encoding to columns of a pandera model, one row a message.
 
-    `on_null`: what becomes of a message without a value. `part`: the columns of the
-    model that the messages hold.
+    Attributes:
+        model: the model.
+        encoding: the encoding of the values.
+        on_null: whether a message without a value is a dead letter, or is only counted.
+        part: the columns of the model that the messages hold.
     """
 
     model: ModelReference
@@ -64,7 +67,7 @@ class RowDecoder:
     def open(self) -> Decode:
         """Opens the decoder for this thread.
 
-        What was opened is kept until one of the files changes.
+        The opened decoder is kept until one of the encoding's or model's files changes.
         """
         fixed = replace(self, encoding=self.encoding.now())
         decode = built_of_model(
@@ -73,10 +76,10 @@ class RowDecoder:
         return lambda messages: decode(messages.column("value"), self.on_null)
 
     def check_columns(self, model: type[Any]) -> Columns:
-        """Columns of a model that the messages hold.
+        """Returns the columns of a model that the messages hold.
 
         Raises:
-            SpecError: the encoding has no values for one of them.
+            SpecError: the encoding can't hold one of these columns.
         """
         columns = self.part.of(Columns.of(model))
         self.encoding.check(columns)
@@ -84,10 +87,15 @@ class RowDecoder:
 
 
 def refuse_columns(names: Collection[str], encoding: str, advice: str) -> None:
-    """Refuses a schema if an encoding has no values for some of its columns.
+    """Refuses a schema if an encoding can't hold some of its columns.
+
+    Args:
+        names: the names of these columns; if it is empty, nothing is refused.
+        encoding: the encoding, for the error.
+        advice: the advice of the error, without its end.
 
     Raises:
-        SpecError: names each of these columns; not raised if `names` is empty.
+        SpecError: names each of these columns.
     """
     if names:
         raise SpecError(

@@ -1,1 +1,1 @@
-"""Infers a pipeline's files from a topic's messages or a registry's schemas."""
+"""Inference of a pipeline's files from a topic's messages or a registry's schemas."""

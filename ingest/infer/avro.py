@@ -1,4 +1,7 @@
-"""Columns of an Avro schema: for each field the narrowest type that `formats.avro.fit` takes."""
+"""Columns for an Avro schema.
+
+Each field gets the narrowest column type that `formats.avro.fit` allows.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +67,14 @@ _NOTES = {
 
 
 def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
-    """The fields of a schema's record, or of all records of a union.
+    """Returns the fields of a schema's record, or of all records of a union.
 
-    `only`: the name of the one column of a schema that is no record.
+    Args:
+        written: the schema.
+        only: the name of the only column if the schema isn't a record.
 
     Raises:
-        SpecError: the text is no Avro schema.
+        SpecError: the text isn't an Avro schema.
     """
     schemas = roots_of(written, only)
     schema_json = json.loads(written.text)
@@ -94,10 +99,15 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
 
 
 def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
-    """The records of a schema: its own, or those of its union.
+    """Returns the record of a schema, or all records of a union.
+
+    Args:
+        written: the schema.
+        only: the name of the only column if the schema isn't a record; None refuses such a
+            schema.
 
     Raises:
-        SpecError: the text is no Avro schema.
+        SpecError: the text isn't an Avro schema.
     """
     root = parse_root(
         written.text, f"schema id {written.id}", [text for _, text in written.references], only
@@ -112,7 +122,14 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
 def _candidate(
     name: str, guess: TypeGuess, stated: Mapping[str, Any], *, nullable: bool
 ) -> Candidate:
-    """A field with the doc and the default that are `stated` of it."""
+    """Returns a field with its doc and its default.
+
+    Args:
+        name: the field's name.
+        guess: the field's type.
+        stated: the field's JSON in the schema.
+        nullable: whether the field may be null.
+    """
     doc, default = stated.get("doc"), stated.get("default")
     plain = guess.type in PRIMITIVE_COLUMNS.values() and guess.type != pa.binary()
     return Candidate(
@@ -147,10 +164,16 @@ def _open_type(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
 def _widest_guess(
     guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
 ) -> TypeGuess:
-    """The widest of several types: the one that takes the values of all of them."""
+    """Returns the widest of several types, which takes the values of all of them.
+
+    Args:
+        guesses: the types.
+        branches: the Avro type that each guess is for, with its schema.
+    """
     if len(guesses) == 1:
         return guesses[0]
-    # the first guess of each type: a union may have thousands of branches, and few types
+    # Only the first guess of each type is compared, because a union may have thousands of
+    # branches with few types.
     guess_by_type = {guess.type: guess for guess in reversed(guesses) if guess.type is not None}
     fitting = [
         guess
@@ -173,7 +196,7 @@ def _widest_guess(
 
 
 def _width(kind: pa.DataType) -> int:
-    """Orders types that take the same branches: the widest one takes all of their values."""
+    """Returns the order of types that take the same branches; the widest takes all values."""
     return int(kind.bit_width) if pa.types.is_primitive(kind) else int(pa.types.is_binary(kind))
 
 

@@ -1,4 +1,4 @@
-"""Fields of messages that may become columns."""
+"""Fields of messages that may become columns, and guesses of their types."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from windrow.ingest.schema.dtypes import TIMESTAMP, map_type
 from windrow.ingest.schema.metadata_types import names_beyond_spark
 
 LONGEST = 300
-"""Most characters of a comment, and most values of an enum in a comment."""
+"""Limit of the characters of a comment, and of the values of an enum in a comment."""
 
 DEEPEST = 20
 """Deepest nesting of records and lists in a column."""
 
 MOST_DIGITS = 38
-"""Most digits of a decimal column."""
+"""Largest number of digits of a decimal column."""
 
 MOST_TYPES = 5_000
-"""Most types of one schema, counted at each use.
+"""Limit of the types of a schema, counted at each use.
 
-Types that use each other twice make millions of a page of text.
+If each type uses the next type twice, a schema of one page has millions of uses.
 """
 
 
 @dataclass(frozen=True)
 class TypeGuess:
-    """The type of a field.
+    """Guess of a field's column type.
 
-    `type`: None if no column can have it; `note`: a comment on the type, or the reason
-    why there is none; `epoch`: as in `schema.columns.Column`; `omitted`: the paths of
-    the fields inside that the type lacks, each with the reason; `lenient`: whether it
-    takes its values only with `coerce: lenient`.
+    Attributes:
+        type: the type; None if the field can't be a column.
+        note: a comment on the type, or the reason why there is no type.
+        epoch: the unit of timestamps that are numbers.
+        omitted: pairs of the path of an inner field that the type lacks, and the reason.
+        lenient: whether the type takes the field's values only with `coerce: lenient`.
     """
 
     type: pa.DataType | None
@@ -49,10 +51,15 @@ class TypeGuess:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A field of messages.
+    """Field of messages that may become a column.
 
-    `doc`: its comment in a schema; `default`: in Python's notation, the value of
-    messages whose schema lacks the field; empty if there is none.
+    Attributes:
+        name: the name.
+        guess: the guess of its type.
+        nullable: whether it may be null.
+        doc: its comment in a schema.
+        default: its value in messages whose schema lacks it, in Python's notation; "" if
+            there is no default.
     """
 
     name: str
@@ -63,17 +70,19 @@ class Candidate:
 
     @property
     def usable(self) -> bool:
-        """Returns whether it can be a column."""
+        """Whether the field can be a column."""
         return self.guess.type is not None
 
 
 @dataclass(frozen=True)
 class Composite:
-    """A type of a schema that is made of other types of it.
+    """Type of a schema that consists of other types.
 
-    `parts`: these, in the schema's terms; `make`: makes the column's type of theirs;
-    `name`: the type's name, by which a type that holds itself is noticed; None: the type
-    adds no level of nesting.
+    Attributes:
+        parts: the other types, in the schema's representation.
+        make: makes the guess for this type from the guesses for its parts.
+        name: the type's name, by which a type inside itself is found; "" if it has no name.
+            None if the type adds no level of nesting.
     """
 
     parts: Sequence[Any]
@@ -82,17 +91,23 @@ class Composite:
 
 
 class SchemaTypes:
-    """The column types of a schema's types, whose number and depth are bounded.
-
-    `opened`: returns the column's type of a plain type, and of any other type the types
-    that it is made of.
-    """
+    """Column types for a schema's types. The number and the depth of types are bounded."""
 
     def __init__(self, opened: Callable[[Any], TypeGuess | Composite]) -> None:
+        """Counts no type yet.
+
+        Args:
+            opened: returns the guess for a plain type, and a `Composite` for any other type.
+        """
         self._opened, self._remaining_types = opened, MOST_TYPES
 
     def of(self, kind: Any, around: tuple[str, ...] = ()) -> TypeGuess:
-        """The column's type of a type. `around`: the names of the types that it lies in."""
+        """Returns the guess for a type.
+
+        Args:
+            kind: the type, in the schema's representation.
+            around: the names of the types that it is nested in.
+        """
         self._remaining_types -= 1
         if len(around) > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
@@ -111,7 +126,12 @@ class SchemaTypes:
 
 
 def record(fields: Iterable[tuple[str, Any]], name: str = "") -> Composite:
-    """A type with fields of these names and types."""
+    """Returns the composite of a type with fields.
+
+    Args:
+        fields: pairs of a field's name and type.
+        name: the type's name.
+    """
     by_place = list(fields)
     names = [field for field, _ in by_place]
     return Composite(
@@ -122,17 +142,17 @@ def record(fields: Iterable[tuple[str, Any]], name: str = "") -> Composite:
 
 
 def array(items: Any) -> Composite:
-    """A type with items of a type."""
+    """Returns the composite of a type with items of one type."""
     return Composite([items], lambda guesses: list_of(guesses[0]))
 
 
 def mapping(values: Any) -> Composite:
-    """A type with values of a type, by texts."""
+    """Returns the composite of a map from texts to values of one type."""
     return Composite([values], lambda guesses: map_of(guesses[0]))
 
 
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
-    """A struct of those parts that can be in one."""
+    """Returns a struct of the parts that can be fields of a struct; omits the others."""
     guess_by_name, notes, name_by_lowercase = dict[str, TypeGuess](), list[str](), dict[str, str]()
     omitted = list[tuple[str, str]]()
     for name, guess in parts:
@@ -153,12 +173,12 @@ def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
 
 
 def list_of(items: TypeGuess) -> TypeGuess:
-    """A list of items of a type."""
+    """Returns a list of items of a type."""
     return _wrap_type(items, "items", pa.list_)
 
 
 def map_of(values: TypeGuess) -> TypeGuess:
-    """A map of texts to values of a type."""
+    """Returns a map from texts to values of a type."""
     return _wrap_type(values, "values", lambda kind: pa.map_(pa.string(), kind))
 
 
@@ -174,7 +194,13 @@ def _wrap_type(
 
 
 def unmatched_paths(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
-    """The paths in a document for which a type has no place."""
+    """Yields the paths of values in a document that a type doesn't keep.
+
+    Args:
+        kind: the type.
+        value: the document, or a value inside it.
+        path: the path of the value.
+    """
     entries = kind if pa.types.is_map(kind) else map_type(kind)
     if isinstance(value, dict) and pa.types.is_struct(kind):
         for name, inner in value.items():
@@ -194,9 +220,9 @@ def unmatched_paths(kind: pa.DataType, value: Any, path: str = "") -> Iterator[s
 
 
 def is_double(value: Any) -> bool:
-    """Returns whether a double keeps all digits of a number, which may be written in a text.
+    """Returns whether a double keeps all digits of a number, or of a number in a text.
 
-    True of NaN, and of what is no number.
+    Returns True for NaN, and for a value that isn't a number.
     """
     try:
         literal = Decimal(value.decode() if type(value) is bytes else str(value))
@@ -218,7 +244,7 @@ _EXAMPLES = {
 
 
 def example(kind: pa.DataType) -> Any:
-    """A JSON document that has everything of a type."""
+    """Returns a JSON document with a value for each part of a type."""
     if pa.types.is_struct(kind):
         return {part.name: example(part.type) for part in kind}
     if pa.types.is_map(kind):
@@ -227,14 +253,14 @@ def example(kind: pa.DataType) -> Any:
 
 
 def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
-    """The type of the usable candidates together."""
+    """Returns the struct type of all usable candidates."""
     return pa.struct(
         [(candidate.name, candidate.guess.type) for candidate in candidates if candidate.usable]
     )
 
 
 def omitted_fields(candidates: Iterable[Candidate]) -> dict[str, str]:
-    """The paths of the fields that are in no column, each with the reason."""
+    """Returns why fields are in no column, by the fields' paths."""
     return {
         path: reason
         for candidate in candidates
@@ -246,7 +272,7 @@ def omitted_fields(candidates: Iterable[Candidate]) -> dict[str, str]:
 
 
 def free_name(name: str, candidates: Iterable[Candidate]) -> str:
-    """The name, or one like it, that no candidate has."""
+    """Returns the name, with as many underscores as are needed to be free."""
     taken_names = {candidate.name.casefold() for candidate in candidates}
     return next(
         proposed_name for n in count() if (proposed_name := name + "_" * n) not in taken_names
@@ -256,7 +282,13 @@ def free_name(name: str, candidates: Iterable[Candidate]) -> str:
 def add_passed_over(
     candidates: Sequence[Candidate], documents: Iterable[Any], reason: str
 ) -> list[Candidate]:
-    """Adds what the documents have and no candidate has, as left out."""
+    """Adds the fields that documents have and candidates lack, as fields without a column.
+
+    Args:
+        candidates: the candidates.
+        documents: the documents.
+        reason: the reason why the added fields are no columns.
+    """
     kind, reason_by_path = struct_type(candidates), omitted_fields(candidates)
     paths = dict.fromkeys(
         path for document in documents for path in unmatched_paths(kind, document)
@@ -270,7 +302,7 @@ def add_passed_over(
 
 
 def decimal_of(digits: int, scale: int) -> pa.DataType | None:
-    """The decimal type; None if no column has so many digits."""
+    """Returns the decimal type; None if no column has so many digits."""
     fits = 1 <= digits <= MOST_DIGITS and 0 <= scale <= digits
     return pa.decimal128(digits, scale) if fits else None
 
@@ -282,9 +314,10 @@ OWN_SCALE = TypeGuess(
 
 
 def nested(guess: TypeGuess) -> TypeGuess:
-    """A type as a part of another type, where a map is a list of its entries.
+    """Returns a type as a part of another type.
 
-    Without the unit of its timestamps, which only a column can state.
+    A map becomes a list of its entries. The unit of timestamps is dropped, because only a
+    column can have it.
     """
     kind = guess.type
     if kind is not None and pa.types.is_map(kind):
@@ -293,10 +326,12 @@ def nested(guess: TypeGuess) -> TypeGuess:
 
 
 def unusable_reason(name: str, name_by_lowercase: dict[str, str]) -> str:
-    """Says why a field of this name can't be a column beside others; empty if it can.
+    """Says why a field of this name can't be a column; returns "" if it can.
 
-    `name_by_lowercase`: the columns' names, by their names in lower case; the name is added to
-    them.
+    Args:
+        name: the field's name.
+        name_by_lowercase: the names of the columns so far, by their lower-case names. The
+            name is added to them.
     """
     if not name or not name.isprintable():
         return "a column's name can't be empty, nor hold control characters"
@@ -314,14 +349,15 @@ def unusable_reason(name: str, name_by_lowercase: dict[str, str]) -> str:
 
 
 Refuses = Callable[["Candidate"], str]
-"""Says why a field can't be a column of the table; empty if it can."""
+"""Returns why a field can't be a column of the table; "" if it can."""
 
 
 def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
-    """Refuses names that the table can't have.
+    """Returns a function that refuses names which the table can't have.
 
-    `metadata`: the table's metadata columns; `delta`: whether it is a Delta table,
-    where Spark takes fewer names.
+    Args:
+        metadata: the table's metadata columns.
+        delta: whether it is a Delta table, for which Spark allows fewer names.
     """
     reserved_names = {column.casefold() for column in metadata.values()}
 
@@ -342,7 +378,7 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
 
 
 def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
-    """Refuses what `refusal` does, and the names of existing columns."""
+    """Returns a function that refuses the same as `refusal`, and names of existing columns."""
     name_by_lowercase = {column.name.casefold(): column.name for column in columns.columns}
     return lambda candidate: (
         unusable_reason(candidate.name, dict(name_by_lowercase)) or refusal(candidate)
@@ -352,10 +388,14 @@ def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
 def over_versions(
     newest: Sequence[Candidate], older: Sequence[Sequence[Candidate]]
 ) -> list[Candidate]:
-    """The newest schema's fields, with nulls by all versions.
+    """Returns the newest schema's fields, made nullable by all versions.
 
-    A field that an older schema allows to be null, or lacks although it has no default, is
-    nullable. What only older ones have is left out.
+    A field is nullable if any version allows null, or if an older version lacks the field
+    and the field has no default. Fields that only older versions have become no columns.
+
+    Args:
+        newest: the fields of the newest version.
+        older: the fields of each older version.
     """
     versions = [{candidate.name: candidate.nullable for candidate in version} for version in older]
     nullable = [
@@ -380,7 +420,7 @@ def over_versions(
 
 
 def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[Candidate]:
-    """Replaces the type of candidates that can't be a column with the reason."""
+    """Removes the type of each candidate that can't be a column, and notes the reason."""
     name_by_lowercase, new_candidates = dict[str, str](), []
     for candidate in candidates:
         reason = unusable_reason(candidate.name, name_by_lowercase) or (

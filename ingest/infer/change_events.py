@@ -1,4 +1,4 @@
-"""Recognises change events in JSON, and proposes the columns and primary key of their rows."""
+"""Recognition of change events in JSON; proposes the columns and primary key of their rows."""
 
 from __future__ import annotations
 
@@ -61,21 +61,30 @@ _OTHERS = "a regular expression; rows of other tables are passed over"
 
 @dataclass(frozen=True)
 class Event:
-    """A message's key, its envelope, and the schema in the message, if any."""
+    """Change event.
+
+    Attributes:
+        key: the message's key.
+        envelope: the envelope.
+        schema: the schema in the message; None if the message has no schema.
+    """
 
     key: bytes | None
     envelope: Document
     schema: Document | None = None
 
     def change(self, envelope: Envelope) -> ChangeKind:
-        """The kind of the change."""
+        """Returns the kind of the change."""
         if envelope.schema_change is not None and self.envelope.get(envelope.schema_change) is True:
             return ChangeKind.OTHER
         return dict(envelope.words)[self.envelope[envelope.kind]]
 
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
-    """The messages that are events of a format; those with their schema alone, if there are any."""
+    """Returns the messages that are events of a format.
+
+    If some events have a schema in their message, only these are returned.
+    """
     documents = documents_of(messages)
     wrapped = [
         Event(key, event["payload"], event["schema"])
@@ -88,7 +97,7 @@ def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
 
 
 def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
-    """The number of a format's messages without a row: heartbeats, transaction markers."""
+    """Returns the number of messages that are marks of a tool: heartbeats, transaction markers."""
     inside = (
         event["payload"] if _has_schema(event) else event for _, event in documents_of(messages)
     )
@@ -106,7 +115,7 @@ _BESIDE = {
     "canal-json": {"isDdl", DATABASE, TABLE, CANAL.written},
     "maxwell-json": {DATABASE, TABLE, "ts"},
 }
-"""The fields that events have beside the kind of the change."""
+"""Fields that every event has in addition to the kind of change."""
 
 
 def _is_event(format_: str, event: Document) -> bool:
@@ -122,11 +131,17 @@ def _is_event(format_: str, event: Document) -> bool:
 def propose_changes(
     format_: str, topic: str, events: Sequence[Event], table: str | None
 ) -> Proposal:
-    """Proposes the columns of one table's rows. `table`: its name, if there are several.
+    """Proposes the columns of a table's rows.
+
+    Args:
+        format_: the format of the events.
+        topic: the topic.
+        events: the sampled events.
+        table: the table's name, which is needed if there are rows of several tables.
 
     Raises:
-        SpecError: there are rows of several tables, or none of `table`; or the rows are
-            documents of MongoDB.
+        SpecError: there are rows of several tables and `table` is None; there is no row of
+            `table`; or the rows are documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
     events, included = _choose_table(envelope, topic, events, table)
@@ -189,7 +204,7 @@ def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
 def _choose_table(
     envelope: Envelope, topic: str, events: Sequence[Event], requested_table: str | None
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
-    """The events of one table, and the settings that choose it from those that may come."""
+    """Returns the events of one table, and the settings that select this table."""
     named_events = [
         (event, _names(envelope, event))
         for event in events
@@ -234,7 +249,7 @@ def _choose_table(
 
 
 def _names(envelope: Envelope, event: Event) -> dict[str, str]:
-    """The names of an event's table, as people write them: DATABASE.TABLE, or SCHEMA.TABLE."""
+    """Returns the names of an event's table: DATABASE and TABLE, or SCHEMA and TABLE."""
     names: dict[str, str] = {}
     for name, path in envelope.names:
         value: Any = event.envelope
@@ -246,7 +261,7 @@ def _names(envelope: Envelope, event: Event) -> dict[str, str]:
 
 
 def changed_rows(envelope: Envelope, event: Event) -> list[Document]:
-    """The rows in an event."""
+    """Returns the rows in an event."""
     kind = event.change(envelope)
     if kind in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
         return []
@@ -256,7 +271,7 @@ def changed_rows(envelope: Envelope, event: Event) -> list[Document]:
 
 
 def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
-    """The columns of the changed rows, by the types in the events, or by their values."""
+    """Returns the columns of the changed rows, by types in the events or by the values."""
     envelope = ENVELOPES[format_]
     rows = [row for event in events for row in changed_rows(envelope, event)]
     if format_ == "debezium-json":
@@ -276,7 +291,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
 def _forms(
     format_: str, events: Sequence[Event], candidates: Sequence[Candidate]
 ) -> dict[str, Setting]:
-    """Settings for the ways in which Debezium may write values."""
+    """Returns the settings for the form in which Debezium wrote the values."""
     if format_ != "debezium-json":
         return {}
     if events[0].schema is not None:
@@ -287,7 +302,7 @@ def _forms(
 
 
 def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
-    """The columns that all events name as the key of their row; none if they disagree."""
+    """Returns the columns that all events have as the key of their row; () if they differ."""
     envelope = ENVELOPES[format_]
     keys = {
         _key_of(format_, event, row) for event in written for row in changed_rows(envelope, event)
@@ -300,7 +315,7 @@ def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
-    """The columns of the key in an event, if its row has the same values."""
+    """Returns the columns of the key in an event; () if its row has other values for them."""
     if format_ == "canal-json":
         names = event.envelope.get("pkNames")
         texts = names_in(names)
@@ -321,7 +336,7 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
 
 
 def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) -> bool:
-    """Returns whether a new row has the key of another one that is there already."""
+    """Returns whether an inserted row has the key of a different row that exists already."""
     row_by_key = dict[str, Document]()
     for event in events:
         removed = event.change(envelope) is ChangeKind.REMOVED

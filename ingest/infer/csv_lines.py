@@ -1,4 +1,4 @@
-"""Finds the delimiter of CSV lines, and guesses the types of their fields."""
+"""Search for the delimiter of CSV lines, and guesses of their fields' types."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from windrow.ingest.schema.columns import Column
 _NULL, _WRITER = "\\N", Dialect("\t")
 _ESCAPED = Dialect("\t", None, "\\", _NULL)
 DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), _WRITER, Dialect("|"))
-"""The ways of reading lines that are tried.
+"""Dialects that are tried.
 
-Fields between tabs have quotes only if lines can't be read otherwise, or if each field has them
-and one has a quote inside, which is doubled: then a writer of CSV made the lines. Where a field
-is `\\N`, MySQL, COPY or Hive wrote them, with escapes.
+Quotes around fields between tabs are part of the field, with two exceptions: the lines can't be
+read otherwise, or all fields are in quotes and one has a doubled quote inside. Then a writer of
+CSV made the lines. If a field is `\\N`, then MySQL, COPY or Hive wrote the lines, with escapes.
 """
 
 _READS = Scalars(
@@ -40,7 +40,8 @@ def propose_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Prop
     """Proposes the columns of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: no delimiter, or more than one, splits all lines into so many fields.
+        SpecError: no delimiter, or more than one delimiter, splits the lines into this
+            number of fields.
     """
     texts = [message.value for message in messages if message.value is not None]
     ways = dict[str, tuple[Dialect, list[list[Piece]]]]()
@@ -95,7 +96,17 @@ def propose_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Prop
 def _between_tabs(
     texts: Sequence[bytes], dialect: Dialect, rows: list[list[Piece]], fields: int
 ) -> tuple[Dialect, list[list[Piece]]]:
-    """How lines with tabs are read: with quotes, with escapes, or as `dialect` reads them."""
+    """Chooses the dialect of lines with tabs: with quotes, with escapes, or `dialect`.
+
+    Args:
+        texts: the lines.
+        dialect: the dialect that read most lines.
+        rows: the rows that `dialect` read.
+        fields: the number of fields of a line.
+
+    Returns:
+        The dialect, and the rows that it reads.
+    """
     quoted, escaped = rows_in(texts, _WRITER, fields), rows_in(texts, _ESCAPED, fields)
     pieces = [piece for row in quoted for piece in row]
     all_quoted = len(quoted) == len(texts) and all(piece.bare is None for piece in pieces)
@@ -106,7 +117,7 @@ def _between_tabs(
 
 
 def rows_in(values: Iterable[bytes | None], dialect: Dialect, fields: int) -> list[list[Piece]]:
-    """The fields of the lines that have so many."""
+    """Returns the fields of each line that has the given number of fields."""
     lines, rows = Lines(dialect), []
     for value in (value for value in values if value is not None):
         with suppress(RefusedValueError):
@@ -115,7 +126,13 @@ def rows_in(values: Iterable[bytes | None], dialect: Dialect, fields: int) -> li
 
 
 def _candidate(name: str, pieces: Sequence[Piece], null: str | None) -> Candidate:
-    """The first type that takes all of a field's texts. `null`: the bare field that is null."""
+    """Returns a field with the first type that takes all of its texts.
+
+    Args:
+        name: the field's name.
+        pieces: the field of each line.
+        null: the bare field that is null.
+    """
     texts = [piece.text for piece in pieces if piece.bare is None or piece.bare not in {"", null}]
     nullable = len(texts) < len(pieces)
     if not texts:

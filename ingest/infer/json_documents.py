@@ -1,7 +1,7 @@
-"""Guesses the columns of JSON documents.
+"""Guesses of the columns of JSON documents.
 
-A field's type is the first of `TYPES` whose strict conversion takes every sampled value.
-The conversions are the decoder's.
+A field's type is the first type in `TYPES` whose strict conversion takes every sampled value.
+The conversions are the JSON decoder's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from windrow.ingest.infer.candidates import (
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COMMON = 0.98
-"""The share of values that decides a column's type, if there are at least `MANY`.
+"""Share of values that decides a column's type if there are at least `MANY` values.
 
 Messages with a value of another type are refused.
 """
@@ -38,27 +38,29 @@ Messages with a value of another type are refused.
 MANY = 100
 
 MOST_FIELDS = 200
-"""Most fields of an object; the keys of one with more are data."""
+"""Limit of the fields of objects. If there are more, the keys are data, not names."""
 
 FEWEST_KEYS = 3
-"""Fewest different keys of objects that are data because each object has few of them."""
+"""Smallest number of different keys that are data because each object has few of them."""
 
 FEWEST_MIXED_KEYS = 10
-"""The same, where the values are of several kinds and become texts."""
+"""Replacement for `FEWEST_KEYS` if the values are of several kinds and become texts."""
 
 
 @dataclass(frozen=True)
 class Scalars:
-    """The types that are tried, each with its converter.
+    """Types that are tried for plain values.
 
-    `texts`: whether the format can be told to make texts of values of several kinds.
+    Attributes:
+        types: pairs of a type and its conversion.
+        texts: whether the format has a setting that makes texts of values of several kinds.
     """
 
     types: tuple[tuple[pa.DataType, Convert], ...]
     texts: bool = False
 
     def mixed_type(self, reason: str) -> TypeGuess:
-        """The type of values that none of the types takes."""
+        """Returns the guess for values that no type takes: a text if possible."""
         return TypeGuess(pa.string() if self.texts else None, reason, lenient=self.texts)
 
 
@@ -71,11 +73,11 @@ TYPES = (
     pa.string(),
     *(pa.decimal128(38, scale) for scale in (0, 9, 18, 28)),
 )
-"""The types that are tried for plain values, in this order."""
+"""Types that are tried for plain values, in this order."""
 
 
 def scalars(reading: Reading, *, texts: bool) -> Scalars:
-    """The types, each with the converter of a reading."""
+    """Returns the types with the conversions of a dialect."""
     return Scalars(tuple((kind, converter(kind, None, reading)) for kind in TYPES), texts)
 
 
@@ -91,7 +93,10 @@ EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
 def parse_json(value: bytes) -> Any:
-    """Parses JSON, numbers with a fraction as literals, NaN as a float; None if it is no JSON."""
+    """Parses JSON; returns None if the value isn't JSON.
+
+    A number with a fraction becomes its literal in bytes, and NaN becomes a float.
+    """
     try:
         return json.loads(
             value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=float
@@ -101,7 +106,7 @@ def parse_json(value: bytes) -> Any:
 
 
 def parse_document(value: bytes) -> dict[str, Any] | None:
-    """Parses a JSON object, as `parse_json` does; None if the value is none."""
+    """Parses a JSON object like `parse_json`; returns None if the value isn't a JSON object."""
     parsed = parse_json(value)
     return parsed if isinstance(parsed, dict) else None
 
@@ -109,7 +114,7 @@ def parse_document(value: bytes) -> dict[str, Any] | None:
 def candidates_of(
     documents: Sequence[Mapping[str, Any]], tried: Scalars = EXACT_OR_TEXT
 ) -> list[Candidate]:
-    """The fields of documents parsed by `parse_document`, in the order of their first use."""
+    """Returns the fields of documents from `parse_document`, in the order of their first use."""
     return [
         Candidate(
             key, guess_type(values, tried), nullable=len(values) < len(documents) or None in values
@@ -119,7 +124,7 @@ def candidates_of(
 
 
 def by_key(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The values of each field."""
+    """Returns the values of each field."""
     values: dict[str, list[Any]] = {}
     for document in documents:
         for key, value in document.items():
@@ -130,7 +135,10 @@ def by_key(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def guess_type(values: Sequence[Any], tried: Scalars = EXACT_OR_TEXT, depth: int = 0) -> TypeGuess:
     """Guesses the type of a field from its values.
 
-    `depth`: how many objects and arrays the field is in.
+    Args:
+        values: the values.
+        tried: the types that are tried for plain values.
+        depth: the number of objects and arrays around the field.
     """
     present = [v for v in values if v is not None]
     if not present:
@@ -167,7 +175,7 @@ def _shape(value: object) -> str:
 
 
 def is_decisive(fitting_count: int, total_count: int) -> bool:
-    """Returns whether `fitting_count` of `total_count` value decide the type of all."""
+    """Returns whether `fitting_count` of `total_count` values decide the type of all."""
     return fitting_count == total_count or (
         total_count >= MANY and fitting_count >= COMMON * total_count
     )
@@ -186,14 +194,14 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
     """Guesses the type of plain values, or of texts."""
     best, best_count = None, 0
     all_integers = all(type(value) in (int, LongInteger) for value in values)
-    # `coerce: lenient`, which another field may need, takes the numbers in them
+    # `coerce: lenient`, which another field may need, takes the numbers in these texts.
     texts = [value for value in values if tried.texts and type(value) is str]
     for kind, convert in tried.types:
         fitting_values = [value for value in values if takes(convert, value)]
         if pa.types.is_floating(kind) and (
             all_integers or not all(map(is_double, fitting_values + texts))
         ):
-            continue  # it would change digits
+            continue  # A float would change digits.
         if len(fitting_values) == len(values):
             return TypeGuess(kind, _time_note(kind, values))
         if len(fitting_values) > best_count:
@@ -204,13 +212,16 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
 
 
 _EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
-"""The units of numbers since 1970, by their digits from 2001 to 2286."""
+"""Units of numbers since 1970, by the number of digits that they have from 2001 to 2286."""
 _TIME = 'pl.Datetime("us", "UTC") with metadata={"%s": "%s"} reads them as times'
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?")
 
 
 def _time_note(kind: pa.DataType, values: Sequence[Any]) -> str:
-    """Says how values are read as times that look like times, and which a person must know."""
+    """Returns advice for values that look like times but need metadata to be read as times.
+
+    Returns "" if the values don't look like times.
+    """
     texts = [str(value) for value in values]
     if kind == pa.int64() and len(digits := {len(text) for text in texts}) == 1:
         unit = _EPOCHS.get(digits.pop(), "")
@@ -256,7 +267,7 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
 
 
 def keys_are_data(documents: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether documents have so many different fields that their names seem to be data."""
+    """Returns whether the names of the documents' fields seem to be data."""
     return _entry_type(by_key(documents), documents, EXACT_OR_TEXT, 0) is not None
 
 
@@ -266,13 +277,20 @@ def _entry_type(
     tried: Scalars,
     depth: int,
 ) -> TypeGuess | None:
-    """The type of all values of objects whose keys are data; None if the keys are names."""
+    """Returns the type of all values of objects whose keys are data; None if keys are names.
+
+    Args:
+        fields: the values of each key.
+        objects: the objects.
+        tried: the types that are tried for plain values.
+        depth: the number of objects and arrays around the values.
+    """
     has_many_fields = len(fields) > MOST_FIELDS
     if not has_many_fields and len(fields) < max(FEWEST_KEYS, 2 * max(map(len, objects))):
         return None
     all_values = [value for field_values in fields.values() for value in field_values]
     guess = guess_type(all_values, tried, depth)
-    # plain values of several kinds may be those of few optional fields
+    # Plain values of several kinds may come from a few optional fields.
     names = guess.lenient and (guess.type != pa.string() or len(fields) < FEWEST_MIXED_KEYS)
     return (
         guess if has_many_fields or (guess.type and not names and _are_alike(all_values)) else None
@@ -280,7 +298,7 @@ def _entry_type(
 
 
 def _are_alike(values: Sequence[Any]) -> bool:
-    """Returns whether most of the values that are objects have a field in common."""
+    """Returns whether at least half of the values that are objects share a field."""
     objects = [value for value in values if isinstance(value, dict)]
     fields = Counter(name for value in objects for name in value)
     return 2 * max(fields.values(), default=0) >= len(objects)

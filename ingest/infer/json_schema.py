@@ -1,4 +1,4 @@
-"""Columns of a JSON Schema, for properties with a type."""
+"""Columns for a JSON Schema, for properties with a type."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _FORMATS = {"date-time": TypeGuess(TIMESTAMP), "date": TypeGuess(pa.date32())}
 def json_candidates(
     written: WriterSchema, documents: Sequence[Mapping[str, Any]] = ()
 ) -> list[Candidate]:
-    """The properties of a schema's objects, and what sampled documents have besides.
+    """Returns the properties of a schema's objects, and other fields of sampled documents.
 
-    A type that doesn't take the sampled values is replaced by one that does.
+    A type that doesn't take the sampled values is replaced by a type that does.
 
     Raises:
-        SpecError: the text is no JSON Schema of objects with properties.
+        SpecError: the text isn't a JSON Schema of objects with properties.
     """
     message = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
     try:
@@ -71,7 +71,7 @@ def json_candidates(
 
 
 def _texts(value: Any, limit: int | None = None) -> dict[str, None]:
-    """The texts of a list, or of its first `limit` items; none if it is no list."""
+    """Returns the texts of a list, or of its first `limit` items; empty if it isn't a list."""
     return (
         {text: None for text in value[:limit] if isinstance(text, str)}
         if isinstance(value, list)
@@ -85,7 +85,13 @@ def _doc(part: Any) -> str:
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """A schema, the name of the document that it is in, and sampled values that it is about."""
+    """Schema inside a document.
+
+    Attributes:
+        written: the schema's JSON.
+        base: the name of the document; "" for the root document.
+        values: the sampled values that the schema describes.
+    """
 
     written: Any
     base: str
@@ -93,7 +99,11 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Schema:
-    """A schema, and the schemas that it refers to."""
+    """JSON Schema, and the schemas that it refers to.
+
+    Attributes:
+        documents: the JSON of each document, by name; the root document is "".
+    """
 
     def __init__(self, written: WriterSchema) -> None:
         self.documents = {
@@ -102,9 +112,9 @@ class _Schema:
         }
 
     def resolve(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
-        """Follows a schema's references; returns their target and its document.
+        """Follows a schema's references; returns the target and the name of its document.
 
-        The target is an empty schema if the references lead nowhere.
+        The target is an empty schema if a reference has no target.
         """
         for _ in range(50):
             if not isinstance(part, Mapping):
@@ -131,7 +141,7 @@ class _Schema:
         )
 
     def opened(self, part: _Part) -> TypeGuess | Composite:
-        """The stated type, or that of the sampled values if it doesn't take them."""
+        """Returns the schema's type, or the sampled values' type if it doesn't take them."""
         present = [value for value in part.values if value is not None]
         guess_or_composite = self._stated_type(msgspec.structs.replace(part, values=present))
         if isinstance(guess_or_composite, TypeGuess):
@@ -169,7 +179,7 @@ class _Schema:
     def _one_of(
         self, keyword: str, choices: list[Any], base: str, values: Sequence[Any]
     ) -> TypeGuess | Composite:
-        """The type of the only schema that isn't null."""
+        """Returns the type of the only choice that isn't null; else a type of mixed values."""
         non_null_choices = [
             choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]
         ]
@@ -197,7 +207,7 @@ class _Schema:
 
 
 def _held(stated: TypeGuess, values: Sequence[Any]) -> TypeGuess:
-    """A stated type, or that of the sampled values if it doesn't take them."""
+    """Returns a schema's type if it takes the sampled values, else the values' type."""
     if stated.lenient or not values or _takes(stated.type, values):
         return stated
     guess = guess_type(values)
@@ -206,7 +216,7 @@ def _held(stated: TypeGuess, values: Sequence[Any]) -> TypeGuess:
 
 
 def _takes(kind: pa.DataType | None, values: Sequence[Any]) -> bool:
-    """Returns whether a type takes all values as they are, without their items and fields."""
+    """Returns whether a type takes all values. Items and fields inside aren't checked."""
     if kind is None or pa.types.is_nested(kind):
         shape = list if kind is not None and pa.types.is_list(kind) else dict
         return kind is not None and all(isinstance(value, shape) for value in values)
@@ -227,7 +237,7 @@ def _kinds(part: Mapping[str, Any]) -> list[str]:
 
 
 def _at(document: Any, pointer: str) -> Any:
-    """Resolves a JSON pointer; None if it leads nowhere."""
+    """Resolves a JSON pointer; returns None if it has no target."""
     for step in pointer.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         document = document.get(name) if isinstance(document, Mapping) else None

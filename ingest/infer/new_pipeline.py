@@ -1,6 +1,6 @@
-"""Writes the two files of a new pipeline, from a template or inferred from a topic.
+"""Writer of the two files of a new pipeline, from a template or inferred from a topic.
 
-What sampled messages are, and which columns they have, is recognised at the end.
+The second half of this module recognises the format and the columns of sampled messages.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from windrow.ingest.schema.user_code import import_pandera
 from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 
 PLACEHOLDER = "my-topic"
-"""The topic of a template."""
+"""Topic of a template."""
 
 _MOST_NAMED = 20
-"""The most fields that lines for people name as left out."""
+"""Limit of the omitted fields that are named in `Inferred.describe`."""
 
 DELAY = timedelta(minutes=5)
 _DELAY = "5m"
@@ -76,10 +76,16 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The files that were written.
+    """Written files of a new pipeline.
 
-    `window`: the first window that can be run; null for micro-batches, and if none is
-    closed yet.
+    Attributes:
+        pipeline: the pipeline's id.
+        spec: the path of the spec.
+        schema: the path of the schema.
+        grid: the grid of windows.
+        start: the start of the first window; null for micro-batches.
+        window: the start of the first window that can be run. Null for micro-batches, and
+            if no window is closed yet.
     """
 
     pipeline: str
@@ -91,12 +97,18 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Inferred(Begun, frozen=True):
-    """The written files of an inferred pipeline, and how well the sample fits them.
+    """Written files of an inferred pipeline, and how well the sample fits them.
 
-    Of `sampled` messages `fitting` would become rows; the others would be `refused`, by
-    reason; they are all, or too many for the spec's limits, if it isn't `fit`. `told_by`: the
-    origin of format and columns; `omitted`: the fields that are in no column, each with
-    the reason; `notes`: hints for the user.
+    Attributes:
+        format: the format of the values.
+        told_by: the source of the format and the columns.
+        columns: the number of columns.
+        sampled: the number of sampled messages.
+        fitting: the number of sampled messages that aren't refused.
+        refused: pairs of a reason and the number of messages that are refused for it.
+        fit: False if all messages are refused, or more than the spec's limits allow.
+        omitted: pairs of a field that is in no column and the reason.
+        notes: hints for the user.
     """
 
     format: str
@@ -110,7 +122,7 @@ class Inferred(Begun, frozen=True):
     notes: tuple[str, ...]
 
     def describe(self, topic: str) -> list[str]:
-        """Returns lines for people: what was written, and what is in no row."""
+        """Returns lines for the user: the written files, and the messages and fields left out."""
         columns = format_count(self.columns, "column")
         sampled = format_count(self.sampled, "sampled message")
         lines = [
@@ -143,8 +155,7 @@ def template(folder: Path, request: PipelineRequest, now: datetime) -> Begun:
     """Writes both files with example columns, without asking the cluster; makes the folder.
 
     Raises:
-        SpecError: one of the files exists, or an option is wrong; nothing is written
-            then.
+        SpecError: one of the files exists, or an option is wrong. Nothing is written then.
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
@@ -167,15 +178,16 @@ def infer(
     """Writes both files from a topic's messages, or a registry's schemas.
 
     Args:
-        folder: where the files go; made if it doesn't exist.
-        max_messages: the topic, and hints.
-        request: how many of the newest messages of each topic-partition are sampled.
-        connect: opens a spec's cluster, and makes readers of it.
+        folder: the folder of the files; it is made if it doesn't exist.
+        request: the topic, and hints.
+        max_messages: the number of newest messages of each topic-partition that are
+            sampled.
+        connect: opens a spec's cluster, and makes its readers.
         now: the current time.
 
     Raises:
-        SpecError: one of the files exists, an option is wrong, there is no such topic,
-            or its messages don't reveal enough; nothing is written then.
+        SpecError: one of the files exists, an option is wrong, the topic doesn't exist, or
+            its messages don't reveal their format and columns. Nothing is written then.
         UnreachableError: the cluster or the registry doesn't answer, or the folder
             can't be written.
     """
@@ -236,7 +248,7 @@ def infer(
 
 
 _ADVISED = ("set the type", "since 1970", "without an offset")
-"""What the comments of columns say that a person has to look at before the first run."""
+"""Words in the comments of columns that the user has to check before the first run."""
 _UNUSED = (
     "the schema registry won't be asked when windows are run: the messages can be read without it"
 )
@@ -247,11 +259,11 @@ _CHANGES = (
     " deleted; `windrow help upsert` says how the table has each row once"
 )
 _MOST_NOTED = 20
-"""The most columns, and the most headers, that notes name."""
+"""Limit of the columns, and of the headers, that notes name."""
 
 
 def _notes(proposal: Proposal, request: PipelineRequest, messages: pa.Table) -> Iterator[str]:
-    """What a person should know before the first run."""
+    """Yields hints that the user should know before the first run."""
     yield from proposal.hints
     advised = [
         f"column {candidate.name!a}: {candidate.guess.note}"
@@ -279,7 +291,7 @@ def _id(folder: Path, request: PipelineRequest) -> str:
 
 
 def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
-    """The start of the first window, if it is closed."""
+    """Returns the start of the first window if the window is closed, else None."""
     return None if start is None or label_after(grid, start) + DELAY > now else start
 
 
@@ -294,7 +306,7 @@ def _refuse_present(folder: Path) -> None:
 
 
 def _write(folder: Path, schema: str, spec: str) -> None:
-    """Writes new files only; the spec comes last, so that a spec always has its schema."""
+    """Writes new files only. The spec is written last, so that a spec always has its schema."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in ((SCHEMA, schema), (SPEC, spec)):
@@ -314,7 +326,11 @@ def _write(folder: Path, schema: str, spec: str) -> None:
 
 
 def _as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
-    """Makes a spec of the request, with short timeouts; refuses a wrong request at once."""
+    """Makes a spec from the request, with short timeouts.
+
+    Raises:
+        SpecError: an option of the request is wrong.
+    """
     patience = {"client": {"socket.timeout.ms": 5_000}, "tuning": {"stall_timeout": "10s"}}
     asks = {} if request.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
@@ -336,9 +352,13 @@ def _as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
 
 @dataclass(frozen=True)
 class _Tried:
-    """The rows of a sample, the reasons why others were refused, and if these are few.
+    """Result of decoding a sample with the new files.
 
-    `cut`: how many messages have timestamps that are too fine for a column.
+    Attributes:
+        rows: the rows.
+        refused: the number of refused messages, by reason.
+        fit: False if all messages were refused, or more than the spec's limits allow.
+        cut: the number of messages with timestamps finer than a microsecond.
     """
 
     rows: pa.Table
@@ -348,10 +368,16 @@ class _Tried:
 
 
 def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
-    """Decodes the sample by the two files.
+    """Decodes the sample with the two files.
+
+    Args:
+        schema: the text of the schema.
+        spec: the text of the spec.
+        registry: the schema registry; None if there is none.
+        messages: the sample.
 
     Raises:
-        SpecError: the files don't fit each other.
+        SpecError: the schema doesn't fit the spec.
     """
     with TemporaryDirectory() as draft:
         for file, text in ((SCHEMA, schema), (SPEC, spec)):
@@ -384,16 +410,21 @@ def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.T
 
 
 def _reserved_names() -> frozenset[str]:
-    """Names that no field can have: those of the base class and of the file's imports."""
+    """Returns names that no field can have: names of the base class, and of the imports."""
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
 
 
 def _windows(
     grid: str | None, begins: datetime | None, now: datetime
 ) -> tuple[str, datetime | None]:
-    """The grid, and the start of its first window; micro-batches have none.
+    """Returns the grid, and the start of its first window; micro-batches have no start.
 
-    The default is hourly, but micro-batches if no hour of the log is over yet.
+    The default grid is hourly, or micro-batches if no hour of the log is over yet.
+
+    Args:
+        grid: the requested grid; None for the default.
+        begins: the time of the log's first message; None if it isn't known.
+        now: the current time.
     """
     start_of = min(begins, now) if begins is not None else now
     if grid is None:
@@ -417,10 +448,10 @@ _DO = (
 def propose(
     request: PipelineRequest, messages: pa.Table, registry: SchemaRegistry | None
 ) -> Proposal:
-    """Proposes how to read a topic's messages.
+    """Proposes the format and the columns of a topic's messages.
 
     Raises:
-        SpecError: the sample doesn't reveal it, or contradicts a hint; the error says
+        SpecError: the sample doesn't reveal them, or contradicts a hint. The error says
             which options to pass.
         WindrowError: raised by the registry.
     """
@@ -438,7 +469,7 @@ def propose(
 
 
 def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
-    """The messages as Python values, without Confluent's frames."""
+    """Returns the messages as Python values, without Confluent's frames."""
     is_framed = request.format == "json-schema-confluent" or (
         request.format is None and framing.is_mostly_framed
     )
@@ -499,7 +530,7 @@ _BEGINS = (
 
 
 def _describe_others(valued: Sequence[KeyAndValue]) -> str:
-    """Says what values are that are no JSON objects."""
+    """Describes the values that aren't JSON objects, for an error."""
     others = [
         message.value.lstrip()
         for message in valued
@@ -557,7 +588,11 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
 
 
 def _refuse_unused(request: PipelineRequest, proposal: Proposal) -> Proposal:
-    """Refuses hints that had no effect."""
+    """Refuses hints that had no effect.
+
+    Raises:
+        SpecError: the request has such a hint.
+    """
     if request.columns and proposal.format != "csv":
         raise SpecError(
             "--columns names the fields of CSV",

@@ -1,4 +1,4 @@
-"""Writes the text of a new pipeline's two files: its spec, and its schema."""
+"""Texts of a new pipeline's two files: its spec, and its schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windrow.ingest.model.boundary import instant
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"
-"""The names of the two files."""
+"""Names of the two files."""
 
 _UNQUOTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n"}
@@ -27,7 +27,7 @@ _WITH_UNKNOWN = {"json", "json-schema-confluent"}
 
 
 def class_name(name: str) -> str:
-    """The name of the schema's class in the pipeline of an id."""
+    """Returns the name of the schema's class for a pipeline's id."""
     joined = "".join(part[:1].upper() + part[1:] for part in re.findall(r"[A-Za-z0-9]+", name))
     return joined if joined[:1].isalpha() and joined not in {"None", "True", "False"} else "Row"
 
@@ -42,9 +42,16 @@ def spec_text(
     *,
     nulls: int = 0,
 ) -> str:
-    """The text of the spec, with a comment on each setting.
+    """Returns the text of the spec, with comments on its settings.
 
-    `nulls`: how many sampled messages have no value.
+    Args:
+        name: the pipeline's id.
+        request: the request.
+        grid: the grid of windows.
+        start: the start of the first window; None for micro-batches.
+        delay: the time between a window's end and its closing.
+        proposal: the columns, and the settings of `decode`.
+        nulls: the number of sampled messages without a value.
     """
     window: list[tuple[str, str]] = [
         (
@@ -129,7 +136,7 @@ def _keyed(primary_key: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _flow(value: Any) -> str:
-    """A value as YAML on one line."""
+    """Returns a value as YAML on one line."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_flow(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, list):
@@ -140,7 +147,7 @@ def _flow(value: Any) -> str:
 
 
 def _commented(lines: Iterable[tuple[str, str]]) -> str:
-    """Lines with their comments aligned, where they fit."""
+    """Returns the text of lines, with their comments aligned where possible."""
     return "".join(
         f"{line:40}  # {comment}".rstrip() + "\n" if comment else f"{line}\n"
         for line, comment in lines
@@ -163,7 +170,7 @@ _SCALARS: Mapping[pa.DataType, str] = {
 
 
 def type_text(kind: pa.DataType) -> str:
-    """A type in the notation of a schema, which `schema.dtypes.arrow_type` reads."""
+    """Returns a type in the notation of a schema, which `schema.dtypes.arrow_type` reads."""
     if pa.types.is_decimal(kind):
         return f"pl.Decimal({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
@@ -175,7 +182,7 @@ def type_text(kind: pa.DataType) -> str:
 
 
 def metadata_text(candidate: Candidate) -> str:
-    """The metadata of a schema's field; empty if it needs none."""
+    """Returns the metadata of a schema's field; "" if it needs no metadata."""
     kind, epoch = candidate.guess.type, candidate.guess.epoch
     setting_texts = {
         "map": "True" if kind is not None and pa.types.is_map(kind) else "",
@@ -187,7 +194,7 @@ def metadata_text(candidate: Candidate) -> str:
 
 
 def _python_name(name: str, taken_names: set[str]) -> str:
-    """A Python name for a field that isn't `taken_names`, and is from now on."""
+    """Returns a Python name for a field that isn't in `taken_names`, and adds it to them."""
     plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
     base = (
         name
@@ -201,9 +208,11 @@ def _python_name(name: str, taken_names: set[str]) -> str:
 
 
 def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tuple[str, ...]:
-    """The lines of the schema's class, one for each field.
+    """Returns the lines of the schema's class, one for each field.
 
-    `reserved`: names that no field of the class can have.
+    Args:
+        candidates: the fields.
+        reserved: the names that no field of the class can have.
     """
     taken_names = set(reserved)
     return tuple(
@@ -230,7 +239,7 @@ def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
 
 
 def _comment(*parts: str) -> str:
-    """Joins texts to one line: comments of a registry's schemas may hold anything."""
+    """Joins texts to one printable line, because a schema's comments may have any characters."""
     text = " ".join(
         "".join(c if c.isprintable() else " " for c in "; ".join(filter(None, parts))).split()
     )
@@ -238,12 +247,18 @@ def _comment(*parts: str) -> str:
 
 
 def _quote(name: str) -> str:
-    """Quotes a printable name, as the formatter would."""
+    """Quotes a printable name with double quotes, like a formatter of Python code."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def schema_text(name: str, head: str, lines: Sequence[str]) -> str:
-    """The text of the schema: a class with these lines. `head`: the module's first line."""
+    """Returns the text of the schema.
+
+    Args:
+        name: the name of the class.
+        head: the first line of the module's docstring.
+        lines: the lines of the class.
+    """
     return "\n".join(
         [*_head(head), f"class {name}(pa.DataFrameModel):", *(f"    {line}" for line in lines), ""]
     )

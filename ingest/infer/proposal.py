@@ -1,4 +1,4 @@
-"""A proposal for a new pipeline: its columns, and its `decode` section."""
+"""Proposal for a new pipeline: its columns, and its `decode` section."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WAY_OUT = (
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting's value, with a comment for the spec."""
+    """Value of a setting, with a comment for the spec."""
 
     value: Any
     comment: str = ""
@@ -51,7 +51,7 @@ _NON_NUMERIC = {"allow_non_numeric_numbers": Setting(True, "NaN and infinities a
 
 
 class KeyAndValue(msgspec.Struct, frozen=True):
-    """The parts of a message that say how to read it."""
+    """Key and value of a message."""
 
     key: bytes | None
     value: bytes | None
@@ -59,11 +59,16 @@ class KeyAndValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Proposal:
-    """The columns of a topic, and how to read its messages.
+    """Proposal of a topic's columns and of the settings to read its messages.
 
-    `source`: the origin of the columns, for people; `decode`: the settings of the section
-    `decode` without the schema; `hints`: comments for it; `primary_key`: empty if rows
-    don't replace each other; `change_data`: whether a message without a value is normal.
+    Attributes:
+        candidates: the fields, with and without a column.
+        source: the origin of the columns, in words.
+        decode: the settings of the section `decode`, without the schema.
+        hints: comments for the section `decode`.
+        primary_key: the columns of the primary key; empty if rows don't replace each other.
+        change_data: whether the messages are change events, so that a message without a
+            value is normal.
     """
 
     candidates: tuple[Candidate, ...]
@@ -75,18 +80,18 @@ class Proposal:
 
     @property
     def format(self) -> str:
-        """The format of the values."""
+        """Format of the values."""
         return str(self.decode["format"].value)
 
     @property
     def asks_registry(self) -> bool:
-        """Returns whether decoding asks a schema registry."""
+        """Whether decoding asks a schema registry."""
         key = self.decode.get("key")
         return not ASKING.isdisjoint({self.format, *([key.value["format"]] if key else [])})
 
 
 def documents_of(messages: Sequence[KeyAndValue]) -> list[tuple[bytes | None, Document]]:
-    """The messages whose values are JSON objects, each with its key."""
+    """Returns the key and the value of each message whose value is a JSON object."""
     return [
         (message.key, parsed)
         for message in messages
@@ -95,7 +100,7 @@ def documents_of(messages: Sequence[KeyAndValue]) -> list[tuple[bytes | None, Do
 
 
 def propose_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
-    """Proposes the fields of JSON documents, and of keys that are documents."""
+    """Proposes the fields of JSON documents and of their keys."""
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     candidates = candidates_of(documents)
@@ -120,7 +125,7 @@ def propose_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal
 
 
 def propose_one_column(format_: str, messages: int) -> Proposal:
-    """Proposes one column for the whole value: `string` or `raw`."""
+    """Proposes a single column for the whole value, for the format `string` or `raw`."""
     kind = pa.string() if format_ == "string" else pa.binary()
     candidate = Candidate("value", TypeGuess(kind), nullable=False)
     source = f"one column for the whole value of {format_count(messages, 'message')}"
@@ -142,22 +147,22 @@ KEEP_KEY = (
 
 
 _WHOLE_KEY = "key"
-"""The name of the column of keys that are one value, unless the value has it."""
+"""Name of the column for keys that are a single value, unless the value has this name."""
 _NUMBERS = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
-"""The types of numbers in bytes, by their width."""
+"""Types of numbers in bytes, by their width in bytes."""
 _BEGINS_OF_DOUBLES = {0x3F, 0x40, 0x41}
-"""The first bytes, without the sign, of doubles between some 0.00002 and eight billion."""
+"""First bytes, without the sign, of doubles between about 0.00003 and eight billion."""
 
 
 def without_key(proposal: Proposal) -> Proposal:
-    """Adds the hint that keys are left out."""
+    """Adds the hint that the keys are in no column."""
     return replace(proposal, hints=(*proposal.hints, KEEP_KEY))
 
 
 def with_keys(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
     """Adds the columns of the keys: the fields of JSON objects, or one column for other keys.
 
-    Keys stay out, with a hint, if a message has none, or if only some are JSON objects.
+    If a message has no key, or if only some keys are JSON objects, a hint is added instead.
     """
     parsed = [None if key is None else parse_document(key) for key in keys]
     documents = [parsed_key for parsed_key in parsed if parsed_key]
@@ -173,10 +178,10 @@ def with_keys(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
 
 
 def _whole_key(keys: Sequence[bytes]) -> tuple[str, TypeGuess, str]:
-    """The format and the type of keys that are one value each, with a comment for the spec.
+    """Returns the format and the type of keys that are a single value, and a comment.
 
-    The type loses nothing of a key: numbers with a fraction stay texts, and numbers in bytes
-    have all the bytes.
+    The type loses nothing of a key: numbers with a fraction become texts, and a number in
+    bytes has all bytes of its key.
     """
     values = [parse_json(key) for key in keys]
     guess = guess_type(values)
@@ -204,7 +209,12 @@ def with_key(
 
     They get a prefix if the value has fields of the same names.
 
-    `settings`: more settings of `decode.key`; `comment`: that of `decode.key`.
+    Args:
+        proposal: the proposal for the value.
+        of_key: the fields of the key.
+        key_format: the format of the keys.
+        settings: other settings of `decode.key`.
+        comment: the comment on `decode.key`.
     """
     taken_names = {candidate.name.casefold() for candidate in proposal.candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
@@ -226,7 +236,7 @@ def with_key(
 
 
 def with_nullable_nan(proposal: Proposal, rows: pa.Table) -> Proposal:
-    """Makes the columns nullable that have NaN in a sampled row: NaN needs a nullable column."""
+    """Makes each column nullable that has NaN in a sampled row, because NaN requires this."""
     names = {
         field.name
         for field in rows.schema
@@ -242,7 +252,7 @@ def with_nullable_nan(proposal: Proposal, rows: pa.Table) -> Proposal:
 
 
 def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
-    """Leaves out the columns of the key where each sampled row has their values in others."""
+    """Removes the key's columns if the value's columns have the same values in each row."""
     key = proposal.decode["key"].value if "key" in proposal.decode and rows.num_rows else {}
     fields, prefix = key.get("fields", ()), key.get("fields_prefix", "")
     texts = {name: [*map(str, rows[name].to_pylist())] for name in rows.column_names}
@@ -271,13 +281,17 @@ def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
 
 
 def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Proposal:
-    """Leaves out fields that can't be a column, also in `decode.key`.
+    """Removes the types of fields that can't be a column, and these fields in `decode.key`.
 
-    `refuses`: as in `refuse_unusable`.
+    Args:
+        proposal: the proposal.
+        refuses: returns why a field can't be a column of the table.
+        topic: the topic, for errors.
 
     Raises:
-        SpecError: the primary key has such a field, no field can be a column, or there
-            are too many; or one of CSV can't, whose fields are told by their order.
+        SpecError: a field of the primary key can't be a column; no field can be a column;
+            there are too many fields; or a field of CSV can't be a column, because its
+            fields are identified by their order.
     """
     key = proposal.decode["key"].value["fields"] if "key" in proposal.decode else []
     named_fields = {*key, *proposal.primary_key}

@@ -1,6 +1,6 @@
-"""Columns of a Protobuf message type.
+"""Columns for a Protobuf message type.
 
-For each field the narrowest type that `formats.protobuf.fields` takes.
+Each field gets the narrowest column type that `formats.protobuf.fields` allows.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _PLAIN = {
 
 
 def protobuf_candidates(written: WriterSchema, path: Sequence[int]) -> list[Candidate]:
-    """The fields of the message type at a path of a schema, with their comments.
+    """Returns the fields of the message type at a path of a schema, with their comments.
 
     Raises:
-        SpecError: the schema can't be compiled, or has no type there.
+        SpecError: the schema can't be compiled, or has no type at the path.
     """
     origin = f"schema id {written.id}"
     kind = message_at(written, path, origin)
@@ -60,7 +60,12 @@ def protobuf_candidates(written: WriterSchema, path: Sequence[int]) -> list[Cand
 
 
 def candidates_of_type(kind: Any, comments: Mapping[str, str] = {}) -> list[Candidate]:
-    """The fields of a message type's descriptor. `comments`: by their names."""
+    """Returns the fields of a message type.
+
+    Args:
+        kind: the message type's descriptor.
+        comments: the comments on fields, by the fields' names.
+    """
     types = SchemaTypes(_open_type)
     outer_names = (f"the message {kind.full_name}",)
     return [
@@ -75,13 +80,17 @@ def candidates_of_type(kind: Any, comments: Mapping[str, str] = {}) -> list[Cand
 
 
 def _may_be_null(field: Any) -> bool:
-    """Returns whether the field can be absent, and has no default value."""
+    """Returns whether a field can be null: it may be absent, and has no default value."""
     default = field.has_default_value and field.message_type is None
     return bool(field.has_presence and not default and not field.is_required)
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """One item of a repeated field."""
+    """Item of a repeated field.
+
+    Attributes:
+        repeated_field: the field's descriptor.
+    """
 
     repeated_field: Any
 
@@ -109,7 +118,7 @@ def _single_type(field: Any) -> TypeGuess | Composite:
 
 
 def _entries(key_and_value: Sequence[TypeGuess]) -> TypeGuess:
-    """A map whose keys are no texts, as a list."""
+    """Returns a list of entries, for a map whose keys aren't texts."""
     key, value = key_and_value
     if value.type is None:
         return map_of(value)

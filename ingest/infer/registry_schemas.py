@@ -1,4 +1,4 @@
-"""Proposes columns by a registry's schemas, and counts the schemas that messages name."""
+"""Columns for a registry's schemas, and counts of the schemas that messages name."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ FORMATS = {
     "PROTOBUF": "protobuf-confluent",
     "JSON": "json-schema-confluent",
 }
-"""The format of messages, by the kind of their schema."""
+"""Format of messages, by the kind of their schema."""
 
 Part = Literal["key", "value"]
 _VALUE = MESSAGES.get_field_index("value")
 _FIRST = (0,)
-"""The path of the first message type of a Protobuf schema."""
+"""Path of the first message type of a Protobuf schema."""
 
 
 class Framed(msgspec.Struct, frozen=True):
-    """Messages' keys or values behind their frames, and how many have each frame.
+    """Keys or values of messages without their frames, and counts of the frames.
 
-    `others`: the number of those that are not null and name no schema.
+    Attributes:
+        values: the keys or values, without frames.
+        others: the number of keys or values that aren't null and name no schema.
+        frames: the number of messages with each frame.
     """
 
     values: list[bytes | None]
@@ -52,17 +55,17 @@ class Framed(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> int:
-        """The number of those that name a schema."""
+        """Number of keys or values that name a schema."""
         return self.frames.total()
 
     @property
     def is_mostly_framed(self) -> bool:
-        """Returns whether most name a schema."""
+        """Whether more keys or values name a schema than don't."""
         return self.named > self.others
 
     @property
     def id(self) -> str:
-        """The id of the schema that most of them name."""
+        """Id of the schema that is named most often."""
         ids = Counter[str]()
         for frame, count in self.frames.items():
             ids[frame.id] += count
@@ -72,7 +75,10 @@ class Framed(msgspec.Struct, frozen=True):
 def read_frames(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
     """Reads the frames of messages' keys or values.
 
-    `paths`: whether a frame has a path, as Protobuf's have.
+    Args:
+        messages: the messages.
+        part: whether keys or values are read.
+        paths: whether a frame has a path, which is so for Protobuf.
     """
     values, others, frames = list[bytes | None](), 0, Counter[Frame]()
     for message_batch in messages.combine_chunks().to_batches():
@@ -93,7 +99,7 @@ def propose_by_registry(registry: SchemaRegistry, topic: str, messages: pa.Table
     """Proposes the columns of the subject's newest schema, or of the messages' schema.
 
     Raises:
-        SpecError: the registry has no schema, or it can't be used.
+        SpecError: the registry has no schema for the topic, or the schema can't be used.
     """
     schema, candidates, by_subject = _candidates(registry, topic, messages, "value")
     if schema is None:
@@ -117,7 +123,7 @@ def propose_by_registry(registry: SchemaRegistry, topic: str, messages: pa.Table
 
 
 def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, Setting]:
-    """The setting `records` for the records that the columns are of."""
+    """Returns the setting `records`, with the records that have the columns."""
     if schema.kind == "JSON":
         return {}
     if schema.kind == "AVRO":
@@ -147,9 +153,14 @@ def _unknown_schema_error(topic: str, framing: Framed) -> SpecError:
 def _candidates(
     registry: SchemaRegistry, topic: str, messages: pa.Table, part: Part
 ) -> tuple[WriterSchema | None, list[Candidate], bool]:
-    """The schema to use, its fields, and whether it is the newest of the topic's subject.
+    """Returns the schema to use, and its fields.
 
-    Otherwise it is that of most messages.
+    It is the newest schema of the topic's subject, or the schema of most messages if the
+    registry doesn't have the subject.
+
+    Returns:
+        The schema, or None if there is none; its fields; and whether it is the newest schema
+        of the subject.
     """
     framing = read_frames(messages, part)
     (subject,) = Subjects(part=part).of(topic)
@@ -170,15 +181,19 @@ def _candidates(
     ]
     others = []
     for schema in older:
-        with suppress(SpecError):  # one that can't be read
+        with suppress(SpecError):  # An older schema that can't be read doesn't count.
             others.append(candidates_of_schema(schema, messages, part))
     return newest, over_versions(candidates_of_schema(newest, messages, part), others), True
 
 
 def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate]:
-    """The fields of a schema.
+    """Returns the fields of a schema.
 
-    `messages`: tell the message type of a Protobuf schema.
+    Args:
+        schema: the schema.
+        messages: the sampled messages. They give the message type of a Protobuf schema, and
+            the values for a JSON Schema.
+        part: whether the schema is for keys or values.
 
     Raises:
         SpecError: the schema can't be read.
@@ -192,7 +207,7 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
-    """The path of the message type that most messages have; without messages, the first."""
+    """Returns the path of the message type of most messages; without messages, the first path."""
     frames = read_frames(messages, part, paths=True).frames
     return frames.most_common(1)[0][0].path if frames else _FIRST
 
@@ -200,13 +215,13 @@ def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
 def _with_key(
     registry: SchemaRegistry, topic: str, messages: pa.Table, proposal: Proposal
 ) -> Proposal:
-    """Adds the columns of the key: by the registry, where every key names a schema of it."""
+    """Adds the columns of the key, by the registry's schema if every key names a schema."""
     framing, keys = read_frames(messages, "key"), messages.column("key").to_pylist()
     if framing.others or None in keys:
         return with_keys(proposal, keys)
     try:
         schema, of_key, _ = _candidates(registry, topic, messages, "key")
-    except SpecError:  # a schema without fields, as a JSON Schema of texts
+    except SpecError:  # a schema without fields, such as a JSON Schema of texts
         return without_key(proposal)
     if schema is None or not of_key:
         return with_keys(proposal, keys) if schema is None else without_key(proposal)

@@ -1,4 +1,4 @@
-"""The request for a new pipeline, by `windrow infer`, `windrow init` or `dg scaffold`."""
+"""Request for a new pipeline, from `windrow infer`, `windrow init` or `dg scaffold`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 SAMPLED_MESSAGES = 500
-"""Default number of messages that are read of each topic-partition."""
+"""Default number of messages that are sampled from each topic-partition."""
 
 SampledFormat = Literal[
     "json",
@@ -21,15 +21,22 @@ SampledFormat = Literal[
     "canal-json",
     "maxwell-json",
 ]
-"""The formats whose columns can be inferred from sampled messages, without a schema."""
+"""Formats whose columns can be inferred from sampled messages, without a schema."""
 
 
 class PipelineRequest(msgspec.Struct, frozen=True):
-    """The topic, its cluster, and hints; None: inferred from the topic's messages.
+    """Topic of a new pipeline, its cluster, and hints.
 
-    `cluster`: its name in a windrow.yaml, in place of `bootstrap`; `registry`: URL of a
-    schema registry; `columns`: names of CSV's fields; `table`: of change data, as
-    `database.table`.
+    Attributes:
+        topic: the topic.
+        bootstrap: the bootstrap servers.
+        cluster: the cluster's name in a windrow.yaml; None to use `bootstrap`.
+        registry: the URL of a schema registry; None if there is none.
+        id: the pipeline's id; None to derive it from the name of the topic or the folder.
+        grid: the grid of windows; None to choose it by the age of the log.
+        format: the format of the values; None to recognise it in the messages.
+        columns: the names of CSV's fields.
+        table: the table whose change events are read, as `database.table`.
     """
 
     topic: str
@@ -44,7 +51,7 @@ class PipelineRequest(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> dict[str, Any]:
-        """The cluster and the registry as settings of a spec's source."""
+        """Settings of a spec's `source` for the cluster and the registry."""
         reached: dict[str, Any] = (
             {"bootstrap_servers": self.bootstrap}
             if self.cluster is None

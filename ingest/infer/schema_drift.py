@@ -1,7 +1,7 @@
-"""Finds schema drift between a topic and a pipeline. Writes nothing.
+"""Search for schema drift between a topic and a pipeline. It writes nothing.
 
-That is, newest messages that the pipeline's decoder or rules would refuse, and newest
-schemas of a registry that its columns don't fit.
+Schema drift is: the pipeline's decoder or rules would refuse some of the newest messages, or a
+registry's newest schemas don't fit the pipeline's columns.
 """
 
 from __future__ import annotations
@@ -69,9 +69,16 @@ About = Literal["messages", "registry"]
 
 
 class RefusalCount(msgspec.Struct, frozen=True):
-    """The number of messages that would be dead letters for one reason, and the first one.
+    """Number of messages that would be dead letters for one reason, and the first of them.
 
-    `description`: the reason in words, without payload.
+    Attributes:
+        stage: the stage that would refuse them.
+        reason: the reason.
+        description: the reason in words, without payload.
+        messages: the number of messages.
+        topic: the topic of the first message.
+        partition: the partition of the first message.
+        offset: the offset of the first message.
     """
 
     stage: str
@@ -84,9 +91,15 @@ class RefusalCount(msgspec.Struct, frozen=True):
 
 
 class DriftReport(msgspec.Struct, frozen=True):
-    """The result of a check: of `sampled` messages, `fitting` would become rows.
+    """Result of a check for schema drift.
 
-    `fitting` is null if the messages couldn't be decoded; a finding says why.
+    Attributes:
+        pipeline: the pipeline's id.
+        sampled: the number of sampled messages.
+        fitting: the number of sampled messages that wouldn't be refused. Null if the
+            messages couldn't be decoded; a finding has the reason.
+        refused: the number of messages that would be refused, by reason.
+        findings: the findings.
     """
 
     pipeline: str
@@ -97,23 +110,24 @@ class DriftReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
+        """Exit code: 1 if anything is wrong, 3 if something couldn't be checked, else 0."""
         return exit_code(self.findings)
 
 
 def check(
     pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, max_messages: int
 ) -> DriftReport:
-    """Checks newest messages and a registry's newest schemas by a pipeline's spec.
+    """Checks the newest messages and a registry's newest schemas against a pipeline.
 
     Args:
         pipeline: the pipeline.
         selection: the topics to check.
-        registry: the registry of the topics' schemas; None: there is none.
-        max_messages: most messages of each topic-partition.
+        registry: the registry of the topics' schemas; None if there is none.
+        max_messages: the number of newest messages of each topic-partition that are
+            sampled.
 
     Raises:
-        SpecError: there is no such topic, or the model can't be used.
+        SpecError: the topic doesn't exist, or the model can't be used.
         UnreachableError: the cluster doesn't answer.
     """
     spec, columns = pipeline.spec, pipeline.decoder().columns
@@ -155,14 +169,14 @@ def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) 
 
 
 def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
-    """Decodes and transforms messages as a run would."""
+    """Returns a function that decodes and transforms messages like a run."""
     decoder = decoder_for(pipeline, sorted(messages.column("topic").unique().to_pylist()))
     decode, transform = decoder.open(), pipeline.transform().open()
     return lambda messages: transform(checked_verdict(decoder, decode(messages)), messages)
 
 
 def count_refusals(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
-    """Counts the messages that would be dead letters by reason, the most frequent first."""
+    """Counts the messages that would be dead letters, by reason; the most frequent come first."""
     counts, first = (
         Counter[tuple[str, str, str]](),
         dict[tuple[str, str, str], tuple[str, int, int]](),
@@ -187,7 +201,13 @@ def count_refusals(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, .
 def refusals(
     refused: Sequence[RefusalCount], sampled: int, limits: LimitsSpec
 ) -> Iterator[Finding]:
-    """Findings of refused messages: wrong if their share would refuse a window, else info."""
+    """Yields a finding for each reason: wrong if a window would be refused, else info.
+
+    Args:
+        refused: the number of refused messages, by reason.
+        sampled: the number of sampled messages.
+        limits: the spec's limits.
+    """
     dead = sum(refusal.messages for refusal in refused)
     by_stage = Counter[str]()
     for refusal in refused:
@@ -214,7 +234,14 @@ def refusals(
 def unknown_fields(
     section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
-    """Findings of fields in documents and lines without a column, and of columns without one."""
+    """Yields findings of fields without a column, and of columns without a field.
+
+    Args:
+        section: the `decode` section.
+        columns: the pipeline's columns.
+        messages: the sampled messages.
+        unusable: returns why a field can't be a column.
+    """
     of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
     of_value = _without(section.part.of(columns), of_envelope)
     parts = [("documents", documents_in(section, messages, "value", of_value), of_value)]
@@ -233,7 +260,7 @@ def unknown_fields(
 
 
 def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
-    """A finding of what JSON keys say and the values of their messages don't."""
+    """Yields a finding if JSON keys have fields that their messages' values don't have."""
     count_by_field = Counter[str]()
     for pair in messages.select(["key", "value"]).to_pylist():
         key, value = parse_document(pair["key"] or b""), parse_document(pair["value"] or b"")
@@ -258,7 +285,10 @@ def _without(columns: Columns, names: Container[str]) -> Columns:
 def documents_in(
     section: FormatSection | KeySection, messages: pa.Table, part: Part, columns: Columns
 ) -> list[Document]:
-    """The JSON objects, or the lines, whose fields become columns; none of other formats."""
+    """Returns the sampled JSON objects or CSV lines whose fields become columns.
+
+    Returns an empty list for any other format.
+    """
     values = messages.column(part).to_pylist()
     if section.format in ENVELOPES:
         events = events_of(section.format, [KeyAndValue(None, value) for value in values])
@@ -275,7 +305,16 @@ def documents_in(
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject with the schemas of a topic's keys or values, their format and their columns."""
+    """Subject with the schemas of a topic's keys or values.
+
+    Attributes:
+        name: the subject's name.
+        topic: the topic.
+        part: whether the schemas are for keys or values.
+        format: the format of the keys or values.
+        payloads: the kind of the payloads.
+        columns: the columns that come from the keys or values.
+    """
 
     name: str
     topic: str
@@ -293,7 +332,7 @@ def names_schemas(section: FormatSection) -> bool:
 
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
-    """The subjects of a topic's keys and values, if their format has a schema registry."""
+    """Yields the subjects of a topic's keys and values, if their format has a registry."""
     of_names = section.written_with if isinstance(section, RecordOptions) else ()
     parts: list[tuple[Part, Any, Columns]] = [
         ("value", section, _without(section.part.of(columns), of_names))
@@ -309,7 +348,7 @@ def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterato
 def _of_registry(
     registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refuses
 ) -> list[Finding]:
-    """Findings of a subject's newest schema, or why it can't be checked."""
+    """Returns the findings of a subject's newest schema, or why it can't be checked."""
     try:
         newest = registry.of_subject(subject.name, 1)
         if not newest:
@@ -323,7 +362,14 @@ def _of_registry(
 def compare_schema(
     schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
-    """Findings of a subject's newest schema. `messages`: the sampled ones of its topic."""
+    """Yields the findings of a subject's newest schema.
+
+    Args:
+        schema: the newest schema.
+        subject: the subject.
+        messages: the sampled messages of the subject's topic.
+        unusable: returns why a field can't be a column.
+    """
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
         message = (
@@ -352,11 +398,16 @@ def compare_fields(
     unusable: Refuses,
     documents: Sequence[Document],
 ) -> Iterator[Finding]:
-    """Findings of fields and columns that don't match.
+    """Yields findings of fields and columns that don't match.
 
-    `name`: the schema or the messages that have the fields; `misfits`: columns that can't
-    come from their field, each with the reason; `documents`: the messages, or one that
-    has all of the schema.
+    Args:
+        name: a description of the schema or the messages with the fields.
+        about: whether the findings are about messages or a registry.
+        candidates: the fields.
+        columns: the columns.
+        misfits: why columns can't come from their fields, by column.
+        unusable: returns why a field can't be a column.
+        documents: the messages, or a single document with all fields of the schema.
     """
     fields = {candidate.name for candidate in candidates}
     for column in columns.columns:

@@ -1,6 +1,6 @@
-"""Column types that are stated in change events.
+"""Column types by the types that change events contain.
 
-By Kafka Connect's schema in each message, or by MySQL's types in Canal's events.
+The types are in Kafka Connect's schema in each message, or are MySQL's types in Canal's events.
 """
 
 from __future__ import annotations
@@ -49,10 +49,14 @@ _CONNECT_PLAIN = {
 
 
 def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
-    """The fields of the row in a field of the event (`image`).
+    """Returns the fields of the row in an event.
+
+    Args:
+        schema: Kafka Connect's schema in the message.
+        image: the field of the event that has the row.
 
     Raises:
-        SpecError: the schema doesn't describe it.
+        SpecError: the schema doesn't describe the row.
     """
     row = next((part for part in _fields(schema) if part.get("field") == image), {})
     fields = [part for part in _fields(row) if isinstance(part.get("field"), str)]
@@ -118,7 +122,7 @@ def _mapping(part: Any) -> Mapping[str, Any]:
 
 
 def _connect_decimal(parameters: Any) -> TypeGuess:
-    """A decimal of the stated precision, or of the greatest one that a column has."""
+    """Returns a decimal of the stated precision, or of 38 digits without one."""
     stated = _mapping(parameters)
     scale, precision = (
         str(stated.get(name, default))
@@ -161,9 +165,14 @@ _MYSQL_OTHERS = {
 
 
 def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -> list[Candidate]:
-    """The fields of rows, of the types that Canal's events state; others are texts.
+    """Returns the fields of rows, with the types that Canal's events contain.
 
-    So are those with a value that isn't of its type: `0000-00-00`, or zeros before a number.
+    A field without a type is a text. A field is also a text if a value isn't of its type:
+    `0000-00-00`, or a number with leading zeros.
+
+    Args:
+        rows: the rows.
+        stated: the types of each event's fields, by field.
     """
     type_by_name = {
         name: kind

@@ -1,5 +1,5 @@
-"""Everything that talks to a Kafka cluster.
+"""All code that talks to a Kafka cluster.
 
-Properties, error codes, metadata requests, scans, transactions, the check of a
-cluster's identity, and an embedded broker for trying.
+It holds properties, error codes, metadata requests, scans, transactions, the check of a
+cluster's identity, and an embedded broker for demos and tests.
 """

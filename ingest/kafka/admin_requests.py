@@ -1,7 +1,7 @@
 """Requests of an AdminClient: repeated while that helps, with errors for the user.
 
-Each result is taken out of its own future. An error is either worth another try (the
-leader moves, the network broke), or raised at once (no such topic, no right to see it).
+Each result is taken out of its own future. An error is worth another try (the leader moves,
+the network broke), or it is raised at once (no such topic, no right to see it).
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET
-from windrow.ingest.kafka.error_codes import FORBIDDEN, LOGIN, RETRIABLE, UNKNOWN, UNSEEN, untrusted
+from windrow.ingest.kafka.error_codes import (
+    FORBIDDEN,
+    LOGIN,
+    LOGIN_ADVICE,
+    RETRIABLE,
+    UNKNOWN,
+    UNSEEN,
+    is_login_refused,
+    lacks_token,
+    untrusted,
+)
 from windrow.ingest.kafka.shared_clients import CLIENTS, Client
 from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
@@ -68,7 +78,7 @@ class Questions:
         return str(described.cluster_id)
 
     def topics(self, names: Sequence[str], *, may_be_new: bool = True) -> dict[str, Any]:
-        """Asks for the descriptions of topics, with this client's rights, as `results` does."""
+        """Asks for the descriptions of topics and this client's rights; see `results`."""
         if not names:
             return {}
         futures = self.admin.describe_topics(
@@ -79,7 +89,7 @@ class Questions:
         return self.results(futures, may_be_new=may_be_new)
 
     def settings(self, names: Sequence[str]) -> dict[str, Any]:
-        """Asks for the settings of topics, as `results` does."""
+        """Asks for the settings of topics; see `results`."""
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -87,14 +97,14 @@ class Questions:
         return self.results({resource.name: future for resource, future in futures.items()})
 
     def results(self, futures: Mapping[K, Future[Any]], *, may_be_new: bool = True) -> dict[K, Any]:
-        """Result of each future, or the KafkaException that is about its key alone.
+        """Returns the result of each future, or the KafkaException that is about its key alone.
 
         Args:
-            futures: the answers to come.
+            futures: the futures of the request.
             may_be_new: True if an unknown topic is asked for again for a moment.
 
         Raises:
-            KafkaException: an error that is about all of them, or is worth another try.
+            KafkaException: an error that is about all keys, or is worth another try.
             TimeoutError: no answer.
         """
         result_by_key: dict[K, Any] = {}
@@ -109,7 +119,7 @@ class Questions:
         return result_by_key
 
     def result(self, future: Future[T]) -> T:
-        """Waits for a future's value, but no longer once the cluster refused the login.
+        """Waits for a future's value; stops waiting when the cluster has refused the login.
 
         librdkafka ends the request itself after its timeout. The deadline here is for a
         future that librdkafka never completes.
@@ -140,11 +150,11 @@ class Questions:
         )
 
     def ask(self, subject: str, topic: str | None, question: Callable[[], T]) -> T:
-        """Sends a request, again while that helps; returns the answer.
+        """Sends a request, repeats it while that helps, and returns the answer.
 
         Args:
-            subject: what is asked for, for errors.
-            topic: the topic or topics it is about, for errors.
+            subject: what is asked for, in words for errors.
+            topic: the topic or topics of the request, for errors.
             question: sends the request and waits for the answer.
 
         Raises:
@@ -177,10 +187,10 @@ class Questions:
             raise self.error_for(subject, topic, why.args[0]) from None
 
     def _ask_while_new(self, question: Callable[[], T], began: float) -> T:
-        """Sends the request, again for a moment while the topic is unknown.
+        """Sends the request, and repeats it for a moment while the topic is unknown.
 
-        The topic may be so new that not every broker knows it. That isn't a broker that
-        doesn't answer, so these tries don't count as such.
+        The topic may be so new that not every broker knows it. The brokers do answer, so these
+        tries don't make the waits between retries grow.
         """
         while True:
             self._topic_may_be_new = time.monotonic() - began < NEW_TOPIC_SECONDS
@@ -194,11 +204,11 @@ class Questions:
     def error_for(
         self, subject: str, topic: str | None, error: KafkaError
     ) -> SpecError | UnreachableError:
-        """Makes the user's error from one of the client.
+        """Makes the user's error from an error of the client.
 
         Args:
-            subject: what was asked for.
-            topic: the topic or topics it was about.
+            subject: what was asked for, in words.
+            topic: the topic or topics of the request.
             error: the client's error.
         """
         code = error.code()
@@ -226,6 +236,8 @@ class Questions:
         if code in LOGIN or self._login_error is not None:
             CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
+            if lacks_token(text):
+                return SpecError(f"The login has no token: {text}", "plan", LOGIN_ADVICE, topic)
             return SpecError(
                 f"The cluster refused the login: {text}",
                 "plan",
@@ -247,13 +259,15 @@ class Questions:
         return self.unreachable(subject, topic, self.client_error or self.scrub(error.str()))
 
     def unreachable(self, subject: str, topic: str | None, reason: str) -> UnreachableError:
-        """Makes the error of a request without an answer, with the reason if one is known."""
+        """Makes the error for a request without an answer, with the reason if it is known."""
         CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {subject} within {self.patience:.0f} s: {reason}"
         return UnreachableError(
             text,
             "plan",
-            "Check that a Kafka broker listens there, can be reached, and speaks the client's"
+            LOGIN_ADVICE
+            if lacks_token(reason)
+            else "Check that a Kafka broker listens there, can be reached, and speaks the client's"
             " security.protocol (PLAINTEXT if none is set); then try again.",
             topic,
         )
@@ -266,7 +280,7 @@ class Questions:
     def client_error(self) -> str | None:
         """The client's last error since the request was sent: the reason of a timeout.
 
-        "All brokers are down" is taken only where there is no other error.
+        "All brokers are down" is used only if there is no other error.
         """
         errors = [error for _, error in self._client.errors_since(self._began)]
         down = KafkaError._ALL_BROKERS_DOWN
@@ -275,15 +289,15 @@ class Questions:
 
     @property
     def _login_error(self) -> str | None:
-        """The reason why the login was refused; None if it wasn't."""
+        """The reason why the login was refused; None if it wasn't refused."""
         refused = [
-            error for _, error in self._client.errors_since(self._began) if error.code() in LOGIN
+            error for _, error in self._client.errors_since(self._began) if is_login_refused(error)
         ]
         return self.scrub(refused[-1].str()) if refused else None
 
     @property
     def _certificate_error(self) -> tuple[float, str] | None:
-        """The first refusal of a certificate since the request was sent: when, and why."""
+        """The first refusal of a certificate since the request was sent: its time and its text."""
         errors = self._client.errors_since(self._began)
         return next(
             (
@@ -298,8 +312,8 @@ class Questions:
     def _client_refused(self) -> bool:
         """True if another try won't help.
 
-        Then the login was refused, or a certificate was not accepted and for a while no
-        other broker has answered.
+        Either the login was refused, or a certificate was not accepted and
+        OTHER_BROKERS_SECONDS have passed since.
         """
         rejected = self._certificate_error
         return self._login_error is not None or (

@@ -18,17 +18,24 @@ Value = str | int | bool | TokenSource
 Parse = Callable[[object], Value]
 """Returns a value in its own type, or raises a ValueError.
 
-The error's text says what the value must be, never what it was: it may be a secret.
+The error's text describes the allowed values. It never quotes the refused value, which may
+be a secret.
 """
 
 
 WHERE_TO_SET = "under client, in the spec's source or in windrow.yaml"
-"""Places where a user writes properties, for errors that don't know which one it was."""
+"""Where a user writes properties, for errors that don't know the exact place."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property that a user may set; `consumer` is True if only consumers have it."""
+    """A property that a user may set.
+
+    Attributes:
+        parse: checks and converts a value.
+        consumer: True if only consumers have the property.
+        secret: True if the value is a secret.
+    """
 
     parse: Parse
     consumer: bool = False
@@ -72,7 +79,7 @@ def _choice(*names: str) -> Parse:
 def _mechanism(value: object) -> Value:
     if str(value).upper() == "GSSAPI":
         raise ValueError(
-            "can't be GSSAPI: confluent-kafka's wheel is built without Kerberos. Ask for SCRAM,"
+            "can't be GSSAPI: confluent-kafka's wheel is built without Kerberos. Use SCRAM,"
             " OAUTHBEARER or a client's certificate"
         )
     return _choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(value)
@@ -152,7 +159,7 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType(
         "socket.keepalive.enable": True,
         # timeout of one request; librdkafka's 60 s would be as long as the whole stall limit
         "socket.timeout.ms": 20_000,
-        # of one answer, over all partitions; a task reads one partition at a time
+        # limit of one answer, over all partitions; a task reads one partition at a time
         "fetch.max.bytes": 50 * 1024 * 1024,
         # in compressed bytes: 4 MiB of a well compressed topic took 160 MiB more memory and
         # were no faster
@@ -160,8 +167,8 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType(
         "fetch.min.bytes": 1,  # the broker answers at once: a bounded read needs no wait
         # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
         "fetch.queue.backoff.ms": 2,
-        # how long the broker holds back the answer "end of the log", for which the next split
-        # waits: 100 ms cost each split 100 ms
+        # the time that the broker holds back the answer "end of the log", for which the next
+        # split waits: 100 ms cost each split 100 ms
         "fetch.wait.max.ms": 1,
         # limit of a read's memory: 64 MB took 100 MB more and were no faster
         "queued.max.messages.kbytes": 16 * 1024,

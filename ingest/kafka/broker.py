@@ -1,8 +1,7 @@
 """Metadata, offsets and timestamps of a cluster, by confluent-kafka.
 
-Metadata and offsets come through an AdminClient, timestamps through a consumer. A
-question about many topics or topic-partitions takes one request of each kind that it
-needs, however many they are.
+Metadata and offsets come through an AdminClient, timestamps through a consumer. A question
+about many topics or topic-partitions takes a single request of each kind that it needs.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ _OffsetSpecs = Mapping[TopicPartition, Any]
 """The OffsetSpec of each topic-partition."""
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The zero UUID, which a cluster before Kafka 2.8 gives instead of an id."""
+"""The zero UUID, which a cluster before Kafka 2.8 returns instead of a topic id."""
 
 _NO_OFFSET = -1
-"""Kafka's offset where no message has a timestamp at or after an instant."""
+"""The offset that Kafka returns if no message has a timestamp at or after an instant."""
 
 _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
     "read_committed": ck.IsolationLevel.READ_COMMITTED,
@@ -62,7 +61,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class KafkaBroker:
     """`ports.broker.Broker` of a real cluster.
 
-    Used on the driver, by one thread. It shares its client with others (`clients`).
+    Used on the driver, by one thread. It shares its client with other brokers
+    (`shared_clients`).
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class KafkaBroker:
         Args:
             bootstrap: the cluster's address.
             client: the user's client properties.
-            isolation: the isolation level of all offsets but those of `ends`.
+            isolation: the isolation level of all offsets except those of `ends`.
             patience_seconds: how long a request is repeated before it fails.
 
         Raises:
@@ -115,7 +115,7 @@ class KafkaBroker:
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         infos = self._topic_infos(names)
         for name, topic_info in infos.items():
-            # left out, it would look like a topic that was deleted
+            # if it were left out, it would look like a deleted topic
             if isinstance(topic_info, KafkaException) and topic_info.args[0].code() in FORBIDDEN:
                 raise self._questions.error_for("the topic", name, topic_info.args[0])
         return {
@@ -131,7 +131,7 @@ class KafkaBroker:
         return {tp: self._require_position(tp, position).offset for tp, position in answers.items()}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Under read_uncommitted these are the high watermarks."""
+        """Returns the stable ends; under read_uncommitted these are the high watermarks."""
         answers = self._offsets(
             "the stable end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), self._isolation
         )
@@ -144,9 +144,10 @@ class KafkaBroker:
         return {tp: self._require_position(tp, position).offset for tp, position in answers.items()}
 
     def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Looks only at marks whose leader epoch isn't the newest one.
+        """Returns the marks below which their logs were truncated.
 
-        A log is truncated only where its leader changes.
+        Only marks whose leader epoch isn't the newest one are checked, because a log is
+        truncated only when its leader changes.
         """
         witnessed = [mark for mark in marks if mark.leader_epoch is not None]
         ends = self.stable_ends([mark.tp for mark in witnessed])
@@ -160,7 +161,7 @@ class KafkaBroker:
     def committed_offsets(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """This doesn't create the group."""
+        """Returns a group's committed offsets. The request doesn't create the group."""
         if not tps:
             return {}
         group_tps = ck.ConsumerGroupTopicPartitions(
@@ -182,11 +183,11 @@ class KafkaBroker:
     ) -> dict[TopicPartition, str | None]:
         """Commits offsets to a consumer group, for tools that watch the lag of groups.
 
-        Kafka refuses this while the group has active consumers. A failure is returned, not
-        raised.
+        Kafka refuses the commit while the group has active consumers. A failure is returned,
+        not raised.
 
         Returns:
-            The reason of the failure for each topic-partition; None where there is none.
+            The reason of the failure for each topic-partition; None if there was no failure.
         """
         if not offsets:
             return {}
@@ -232,9 +233,9 @@ class KafkaBroker:
     def _truncated_in_topic(self, marks: Sequence[Mark]) -> list[Mark]:
         """Returns the marks of one topic below which its logs were truncated.
 
-        A consumer that is assigned an offset with a leader epoch asks the cluster whether
-        the log reached that offset under this epoch. It asks only when it gets to know
-        the topic's leaders for the first time, so each call takes a new consumer.
+        A consumer that is assigned an offset with a leader epoch asks the cluster whether the
+        log reached that offset under this epoch. It asks only when it learns the topic's
+        leaders for the first time, so each call makes a new consumer.
 
         Raises:
             UnreachableError: the cluster doesn't answer.
@@ -270,7 +271,7 @@ class KafkaBroker:
         return sorted(truncated_marks)
 
     def _topic_infos(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaException]:
-        """Description of each topic, or the error that the cluster has for it."""
+        """Returns the description of each topic, or the cluster's error for it."""
         distinct_names = sorted(set(names))
         described = self._questions.ask(
             "the topic",
@@ -306,7 +307,7 @@ class KafkaBroker:
     def _group_offsets(
         self, request: Callable[..., Any], group_tps: ck.ConsumerGroupTopicPartitions
     ) -> dict[TopicPartition, tuple[int, Any]]:
-        """The group's offset of each topic-partition, negative for none, and the error."""
+        """Returns the group's offset of each topic-partition (negative: none), and the error."""
         response = self._questions.result(
             request([group_tps], request_timeout=self._questions.seconds)[group_tps.group_id]
         )
@@ -321,7 +322,7 @@ class KafkaBroker:
     def _offsets(
         self, subject: str, specs: _OffsetSpecs, isolation: Isolation
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """Offset of each topic-partition; None where Kafka answers -1, "no such offset"."""
+        """Returns the offset of each topic-partition; None if Kafka answers -1, "no offset"."""
         if not specs:
             return {}
         topics = sorted({tp.topic for tp in specs})
@@ -354,8 +355,8 @@ class KafkaBroker:
     ) -> dict[TopicPartition, Any]:
         """Lists offsets, after a description of the topics.
 
-        list_offsets takes the leaders from the client's cache, which doesn't know a
-        partition that was added since.
+        list_offsets takes the leaders from the client's cache, which doesn't know partitions
+        that were added since. The description refreshes the cache.
         """
         for name, description in self._questions.topics(topics).items():
             if isinstance(description, KafkaException):
@@ -376,16 +377,16 @@ class KafkaBroker:
         return answers
 
     def _refusal(self, error: KafkaError) -> str:
-        """The reason why an offset was not committed to a group."""
+        """Returns the reason why an offset was not committed to a group."""
         text = self._questions.scrub(error.str())
         return f"the group has active consumers ({text})" if error.code() in OCCUPIED else text
 
     def _refuse_stalled(
         self, tp: TopicPartition, offset: int, stop: int, error: KafkaError | None, quiet: float
     ) -> None:
-        """Raises the reason why a scan can't go on from an offset to its stop, if any.
+        """Raises the reason why a scan can't go on from an offset to its stop, if there is one.
 
-        Called when the client reports an error, or when no message has come for a while.
+        It is called when the client reports an error, or when no message has come for a while.
 
         Raises:
             DataLossError: the messages from the offset on are gone.
@@ -433,7 +434,7 @@ def _lost_error(tp: TopicPartition, offset: int, log_text: str) -> DataLossError
 def _info(name: str, described: Any, config: Mapping[str, Any]) -> TopicInfo:
     policies = set(config["cleanup.policy"].value.split(","))
     retention = int(config["retention.ms"].value)
-    # not every cluster that speaks Kafka has this setting
+    # some Kafka-compatible clusters don't have this setting
     deletes = int(config["delete.retention.ms"].value) if "delete.retention.ms" in config else -1
     return TopicInfo(
         name,
@@ -459,7 +460,7 @@ def _refuse_unknown_partitions(tps: Sequence[TopicPartition], count: int) -> Non
 
 
 def topic_id_of(name: str, text: str) -> str:
-    """Id of a topic, as the cluster gives it.
+    """Returns the id of a topic, as the cluster reports it.
 
     Raises:
         SpecError: the cluster is too old to have topic ids.
@@ -476,8 +477,8 @@ def topic_id_of(name: str, text: str) -> str:
 
 
 def first_millisecond(moment: datetime) -> int:
-    """First millisecond at or after the moment, at least 0.
+    """Returns the first millisecond at or after the moment, at least 0.
 
-    Negative timestamps mean the log's start or end to Kafka.
+    To Kafka, negative timestamps mean the log's start or end.
     """
     return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))

@@ -1,6 +1,6 @@
 """The part of librdkafka's public C API that windrow calls.
 
-The functions are those of the library that confluent-kafka itself runs on. Names and
+They are the functions of the library that confluent-kafka itself runs on. Their names and
 signatures are those of rdkafka.h without the prefix `rd_kafka_`.
 """
 
@@ -19,21 +19,21 @@ from windrow.ingest.errors import SpecError
 KNOWN_VERSIONS = range(0x021000, 0x021100)
 """librdkafka's versions that windrow is tested with, without the last byte: 2.16.
 
-A version that pyproject.toml allows has to be named here as well.
+A version that pyproject.toml allows has to be listed here as well.
 """
 
 ERROR_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-"""Arguments: the client, the error, the reason, the opaque pointer."""
+"""A callback for errors. Its arguments: the client, the error, the reason, the opaque pointer."""
 
 TOKEN_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 """Arguments: the client, `sasl.oauthbearer.config`, the opaque pointer."""
 
 LOG_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
-"""Arguments: the client, the syslog level, the facility, the line."""
+"""A callback for the log. Its arguments: the client, the syslog level, the facility, the line."""
 
 PRODUCER, CONSUMER = 0, 1
 TEXT_SIZE = 512
-"""Size of a buffer for the reason why a call failed."""
+"""Size in bytes of a buffer for the reason why a call failed."""
 
 
 class TopicPartitionElement(ctypes.Structure):
@@ -166,7 +166,7 @@ class Api:
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
 
     def address(self, name: str) -> int:
-        """Address of a function.
+        """Returns the address of a function.
 
         Raises:
             Unusable: the library has no function of that name.
@@ -190,7 +190,7 @@ def library() -> Api:
     """Loads the librdkafka that confluent-kafka is linked with, once in a process.
 
     Raises:
-        SpecError: windrow isn't tested with it, or it can't be loaded.
+        SpecError: windrow isn't tested with this version, or it can't be loaded.
     """
     try:
         return _load_api()

@@ -1,6 +1,6 @@
-"""Client properties: those that windrow forces, its defaults, and those of the user.
+"""Client properties: those that windrow forces, its defaults, and the user's.
 
-The user sets properties from the allow-list.
+The user may set properties of the allow-list.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _SECRETS = {
 LOG = logging.getLogger("windrow.librdkafka")
 """Logger of all clients of librdkafka.
 
-Its lines may quote secrets, and a lost connection writes several of them. So they go
-nowhere unless somebody adds a handler to this logger.
+Its lines may quote secrets, and each lost connection writes several lines. So the logger has
+no output until the user adds a handler to it.
 """
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
 
 def problems(user: Mapping[str, object]) -> list[str]:
-    """All problems of a user's properties, each in one sentence without a value.
+    """Returns all problems of a user's properties, each as a sentence without a value.
 
     A sentence begins with the name of the property.
     """
@@ -64,10 +64,10 @@ def consumer_properties(
     *,
     isolation: Isolation = "read_committed",
 ) -> dict[str, Value]:
-    """Properties of a consumer in this process.
+    """Makes the properties of a consumer in this process.
 
     Raises:
-        SpecError: there are `problems`, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't at the place of its reference.
     """
     return reveal_secrets(consumer_recipe(bootstrap, user, isolation=isolation))
 
@@ -78,7 +78,9 @@ def consumer_recipe(
     *,
     isolation: Isolation = "read_committed",
 ) -> dict[str, Value | Secret | Login]:
-    """Properties of a consumer in another process, which reads the secrets (`reveal_secrets`).
+    """Makes the properties of a consumer in another process.
+
+    That process reads the secrets (`reveal_secrets`).
 
     Raises:
         SpecError: there are `problems`.
@@ -89,10 +91,12 @@ def consumer_recipe(
 
 
 def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
-    """Properties of an AdminClient in this process: those that aren't for consumers only.
+    """Makes the properties of an AdminClient in this process.
+
+    They leave out properties that only consumers have.
 
     Raises:
-        SpecError: there are `problems`, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't at the place of its reference.
     """
     chosen = {
         name: value
@@ -103,10 +107,10 @@ def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Va
 
 
 def reveal_secrets(recipe: Recipe) -> dict[str, Value]:
-    """Properties with the secrets that their references name, read in this process.
+    """Replaces references by secrets, which are read in this process, and a login by its source.
 
     Raises:
-        SpecError: a secret isn't where its reference says.
+        SpecError: a secret isn't at the place of its reference.
     """
     properties = dict[str, Value]()
     for name, value in recipe.items():
@@ -172,7 +176,7 @@ def _problem(name: str, value: object) -> str | None:
 
 
 def _reference_problem(name: str, secret: Secret) -> str | None:
-    """The reason why a property can't have this reference as its value; None if it can."""
+    """Returns why a property can't have this reference as its value; None if it can."""
     if not ALLOWED[name].secret:
         return f"{name} is no secret: write its value, or a template"
     if isinstance(secret, InFile) and not PurePosixPath(secret.path).is_absolute():
@@ -181,9 +185,9 @@ def _reference_problem(name: str, secret: Secret) -> str | None:
 
 
 def _conflicts(user: Mapping[str, object]) -> list[str]:
-    """Problems of properties that are correct one by one, but not together.
+    """Returns the problems of properties that are valid alone, but not together.
 
-    Together they would be ignored, could not connect, or would send a password in clear
+    Such properties would be ignored, could not connect, or would send a password in clear
     text.
     """
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
@@ -202,7 +206,7 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
     by_token, login = mechanism == "OAUTHBEARER", {"sasl.username", "sasl.password"} & user.keys()
     needed_names = (OAUTH,) if by_token else ("sasl.username", "sasl.password")
     missing = [name for name in ("sasl.mechanism", *needed_names) if name not in user]
-    # another mechanism is a mistake by itself, and may need neither
+    # another mechanism is an error by itself, and may need neither
     if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
         conflicts.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if sasl and missing and by_token:

@@ -1,11 +1,11 @@
 """A pool of consumers for scans.
 
 A consumer costs threads, connections and a request for the topic's metadata, so an idle
-one waits for the next scan.
+consumer is kept for the next scan.
 
 A client of librdkafka can be used only in the process that made it. A fork doesn't copy the
-client's threads, so a call in the child, even the one that closes the client, would wait for
-them for ever.
+client's threads, so a call in the child would wait for them for ever. That includes the call
+that closes the client.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from windrow.ingest.kafka.timeouts import NEW_TOPIC_SECONDS
 
 
 class Consumers:
-    """Gives each scan a consumer of its own, and keeps one idle.
+    """Gives each scan its own consumer, and keeps one idle consumer.
 
-    The idle one is closed when this object is freed. Used by any thread.
+    The idle consumer is closed when this object is freed. Used by any thread.
     """
 
     def __init__(self, new: Callable[[], ck.Consumer]) -> None:
-        """Makes no consumer yet; `new` makes one without an assignment."""
+        """Makes no consumer yet.
+
+        Args:
+            new: makes a consumer without an assignment.
+        """
         self._new = new
         self._idle: deque[_PooledConsumer] = deque(maxlen=1)  # its operations are atomic
 
@@ -40,8 +44,8 @@ class Consumers:
     def lend(self, topic: str) -> Generator[ck.Consumer, None, None]:
         """Lends a consumer without an assignment for a scan of a topic.
 
-        It goes back to the pool if the scan ended or was stopped, and is closed if the
-        scan failed.
+        The consumer goes back to the pool if the scan ended or was stopped. It is closed if
+        the scan failed.
         """
         idle = self._take_idle()
         pooled = idle or _PooledConsumer(self._new())
@@ -89,12 +93,12 @@ class _PooledConsumer:
     def prefetch_metadata(self, topic: str, *, ask: bool) -> None:
         """Makes the client ask for the leaders of a topic that it hasn't read before.
 
-        By itself it would ask up to a second later. No answer is no failure here; the
-        scan will meet it.
+        By itself the client would ask up to a second later. A request without an answer is
+        no failure here, because the scan will meet the same problem.
 
         Args:
             topic: the topic's name.
-            ask: True for a consumer that was idle. A new one asks at once by itself.
+            ask: True for a consumer that was idle. A new consumer asks at once by itself.
         """
         if ask and topic not in self._topics:
             with suppress(ck.KafkaException):
@@ -102,14 +106,14 @@ class _PooledConsumer:
         self._topics.add(topic)
 
     def close(self) -> None:
-        """Closes the consumer; in another process leaves it alone until the process ends."""
+        """Closes the consumer; in another process, leaves it alone until the process ends."""
         if self._closed:
             return
         self._closed = True
         if self.in_own_process:
             self.consumer.close()
         else:
-            # never destroyed, not even when the interpreter ends
+            # never destroyed, not even at the interpreter's end
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.consumer))
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""A Kafka topic that committed dead letters are published to (`ports.dead_topic.DeadTopic`)."""
+"""The Kafka topic to which committed dead letters are published (`ports.dead_topic.DeadTopic`)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from windrow.ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
 _RIGHTS = "Grant it Write and Describe on the topic."
 
 PRODUCER_SETTINGS: Mapping[str, Value] = {
-    # a topic may accept no larger batch; and a larger message has a batch of its own, so
-    # that a refusal names it
+    # A topic may accept no larger batch. A larger message gets its own batch, so that a
+    # refusal names it.
     "batch.size": 16 * 1024,
     "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
 }
@@ -66,7 +66,9 @@ class KafkaDeadTopic:
         return self._questions().cluster_id()
 
     def refuse_unwritable(self) -> None:
-        """Describes the topic, which doesn't create it.
+        """Refuses a missing topic, or one that this client may not write to.
+
+        The check describes the topic, which doesn't create it.
 
         Raises:
             SpecError: there is no such topic, or this client may not write to it.
@@ -99,7 +101,7 @@ class KafkaDeadTopic:
             )
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        self.refuse_unwritable()  # else a producer's request for metadata may create the topic
+        self.refuse_unwritable()  # otherwise a producer's metadata request may create the topic
         producer = MessageProducer({**self._properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
         messages = (
             ProducerMessage(
@@ -156,22 +158,22 @@ _STAGES = {
     SCHEMA: "VALUE_CONVERTER",
     RULES: "TRANSFORMATION",
 }
-"""Connect's name of each stage; `windrow.stage` has windrow's own."""
+"""Kafka Connect's name of each stage. The header `windrow.stage` has windrow's own name."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TASK = "0"
-"""Number of the task: windrow has no lasting tasks, and Connect counts from 0."""
+"""Number of the Connect task. windrow has no lasting tasks, and Connect counts from 0."""
 
 
 def headers_of(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str | bytes | None]]:
-    """All headers of a dead letter, which is a row of the table of dead letters. Pure.
+    """Returns all headers of a dead letter, a row of the table of dead letters. Pure.
 
-    They are the message's, then Kafka Connect's, then windrow's. Connect's are those of
-    `errors.deadletterqueue.context.headers.enable` (`DeadLetterQueueReporter`), each a text in
-    UTF-8, numbers as decimal digits. A program that reads Connect's dead letters reads these
-    too. As with Connect, a header of the message with the same name stays and comes first;
-    readers take the last one.
+    The message's own headers come first, then Kafka Connect's, then windrow's. Connect's
+    headers are those of `errors.deadletterqueue.context.headers.enable`
+    (`DeadLetterQueueReporter`). Each is a text in UTF-8, with numbers as decimal digits. So a
+    program that reads Connect's dead letters can read these too. A header of the message with
+    the same name stays and comes first, as in Connect; readers take the last one.
     """
     own_headers = [(header["key"], header["value"]) for header in dead_letter["headers"]]
     return own_headers + [

@@ -19,14 +19,14 @@ UNKNOWN = frozenset(
 )
 """There is no such topic or partition.
 
-Kafka calls this retriable, because a broker may not know a new topic yet. But a
-misspelled name must not cost half a minute.
+Kafka calls this retriable, because a broker may not know a new topic yet. But windrow
+doesn't retry it for long: a misspelled name must not cost half a minute.
 """
 
 MISSING_TOPIC = UNKNOWN | {KafkaError.INCONSISTENT_TOPIC_ID}
 """Errors of a reader whose topic doesn't exist, was deleted, or was created again.
 
-They also come for a moment after a change of leaders.
+These errors also come for a moment after a change of leaders.
 """
 
 FORBIDDEN = frozenset(
@@ -36,7 +36,7 @@ FORBIDDEN = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
-"""This client has no right to do that."""
+"""This client has no right to send the request."""
 
 LOGIN = frozenset(
     {
@@ -48,10 +48,10 @@ LOGIN = frozenset(
 """The cluster refuses the login; another try could lock the account."""
 
 DENIED = LOGIN | FORBIDDEN
-"""The cluster refuses this client: its login, or its right to do that."""
+"""The cluster refuses this client: its login, or its right to send the request."""
 
 UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-"""Errors about one topic or topic-partition alone, among several in one request."""
+"""Errors about a single topic or topic-partition, among several in one request."""
 
 OCCUPIED = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
@@ -79,8 +79,8 @@ PASSING = frozenset(
 )
 """The leader moves, or the network broke.
 
-A consumer recovers from it by itself, and a request is worth another try. Any other
-error of a consumer may mean messages that it skipped, as a wrong checksum does.
+A consumer recovers from such an error by itself, and a request is worth another try. Any
+other error of a consumer may mean skipped messages, for example a wrong checksum.
 """
 
 RETRIABLE = PASSING | {
@@ -95,8 +95,8 @@ RETRIABLE = PASSING | {
 }
 """A request is worth another try.
 
-_NOENT means in list_offsets that a partition has no leader, UNSTABLE_OFFSET_COMMIT that a
-transaction is about to change a group's offsets.
+In list_offsets, _NOENT means that a partition has no leader. UNSTABLE_OFFSET_COMMIT means
+that a transaction is about to change a group's offsets.
 """
 
 LOST_OFFSETS = frozenset(
@@ -109,17 +109,17 @@ LOST_OFFSETS = frozenset(
 """A consumer's offset is not in the log, or not under the leader epoch given with it."""
 
 END = KafkaError._PARTITION_EOF
-"""A consumer has reached the end of the log: the stable one under read_committed."""
+"""A consumer has reached the end of the log; under read_committed, the stable end."""
 
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 
 def is_truncation(error: KafkaError) -> bool:
-    """Returns whether the error says that the log was truncated below the position.
+    """Returns whether the error reports that the log was truncated below the position.
 
-    librdkafka checks the leader epoch that it is assigned with. Where
-    `auto.offset.reset` is "error", it reports a truncation as a refused reset, and only
-    the text has its name for a truncation.
+    librdkafka checks the leader epoch that it is assigned with. With `auto.offset.reset`
+    "error", it reports a truncation as a refused reset. Only the error's text then names
+    the truncation.
     """
     return error.code() == KafkaError._LOG_TRUNCATION or (
         error.code() == KafkaError._AUTO_OFFSET_RESET and _TRUNCATION in error.str()
@@ -130,8 +130,34 @@ _UNTRUSTED = re.compile(r"SSL routines::[^:]*(?:certificate|unknown ca)")
 
 
 def untrusted(text: str) -> bool:
-    """Returns whether a client's error says that one side rejects the other's certificate.
+    """Returns whether a client's error means that one side rejects the other's certificate.
 
     The error's code is _SSL or _TRANSPORT.
+
+    Args:
+        text: the text of the error.
     """
-    return _UNTRUSTED.search(text) is not None
+    return _UNTRUSTED.search(text) is not None and not lacks_token(text)
+
+
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
+"""librdkafka's words for a login by token that has no token."""
+
+LOGIN_ADVICE = (
+    "Look at client.oauth of the cluster in the windrow.yaml: where its tokens are from must"
+    " answer, here and where tasks run."
+)
+
+
+def lacks_token(text: str) -> bool:
+    """Returns whether an error says that there is no token for the login."""
+    return _NO_TOKEN in text
+
+
+def is_login_refused(error: KafkaError) -> bool:
+    """Returns whether the cluster, or the provider of tokens, refuses this client.
+
+    A provider that can't be reached isn't a refusal: librdkafka asks it again, and an old
+    token may still be valid. A provider that refuses says so by `error` (RFC 6749, 5.2).
+    """
+    return error.code() in LOGIN and (not lacks_token(error.str()) or '"error"' in error.str())

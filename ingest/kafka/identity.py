@@ -1,6 +1,6 @@
-"""Check that a cluster and its topics are those that the plan was made for.
+"""Checks that a cluster and its topics are those that the plan was made for.
 
-Done before a read, and again where a read fails for no clear reason.
+The check runs before a read, and again if a read fails for no clear reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrub
-from windrow.ingest.kafka.error_codes import DENIED, MISSING_TOPIC, untrusted
+from windrow.ingest.kafka.error_codes import (
+    DENIED,
+    LOGIN,
+    LOGIN_ADVICE,
+    MISSING_TOPIC,
+    is_login_refused,
+    lacks_token,
+    untrusted,
+)
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
@@ -30,13 +38,13 @@ _ADVICE = (
     "The plan's offsets mean nothing in another topic: restore the old one, or see with windrow"
     " rebase SPEC what it would mean to go on with this one."
 )
-# syslog's "error": the AdminClient would log a warning for each property that only a
-# consumer knows
+# syslog's "error": an AdminClient would log a warning for each property that only
+# consumers know
 _QUIET = 3
 
 
 class IdentityCheck:
-    """Compares a cluster's id and its topics' ids with the plan's, by a client of its own."""
+    """Compares a cluster's id and its topics' ids with the plan's, by its own client."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         """Connects lazily.
@@ -56,12 +64,13 @@ class IdentityCheck:
         Args:
             split: the split.
             cluster_id: the id of the cluster that the plan was made on.
-            topic_id: the id of the topic that it was made for.
-            seconds: timeout of the question.
+            topic_id: the id of the topic that the plan was made for.
+            seconds: timeout of the request.
             anew: True to ask again.
 
         Raises:
-            IdentityError: another cluster or topic id, or the topic or partition is gone.
+            OwnerError: the cluster is another one.
+            IdentityError: the topic has another id, or the topic or partition is gone.
             SpecError: the cluster refuses this client.
             UnreachableError: no answer within `seconds`.
         """
@@ -126,14 +135,17 @@ class _Identity(msgspec.Struct, frozen=True):
 
 def is_client_refused(error: KafkaError) -> bool:
     """Returns whether the cluster refuses this client, or a certificate was not accepted."""
-    return error.code() in DENIED or untrusted(error.str())
+    login_refused = error.code() not in LOGIN or is_login_refused(error)
+    return (error.code() in DENIED and login_refused) or untrusted(error.str())
 
 
 def denied_error(split: Split, reason: str) -> SpecError:
-    """Makes the error of a cluster that refuses this client, or doesn't let it read."""
+    """Makes the error for a cluster that refuses this client, or doesn't let it read."""
     message = f"the cluster refuses to let this client read: {reason}"
     advice = "Check the credentials, and the client's rights to describe and read the topic."
-    if untrusted(reason):
+    if lacks_token(reason):
+        message, advice = f"the login has no token where the task runs: {reason}", LOGIN_ADVICE
+    elif untrusted(reason):
         message = f"the TLS certificate is not accepted where the task runs: {reason}"
         advice = (
             "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
@@ -143,11 +155,14 @@ def denied_error(split: Split, reason: str) -> SpecError:
 
 
 def unreachable(split: Split, message: str, offset: int | None = None) -> UnreachableError:
-    """Makes the error of a read that had no answer for too long."""
+    """Makes the error for a read that had no answer for too long."""
     return UnreachableError(
         message,
         "read",
-        "See that the brokers can be reached from where the tasks run, then run the window again.",
+        LOGIN_ADVICE
+        if lacks_token(message)
+        else "See that the brokers can be reached from where the tasks run, then run the window"
+        " again.",
         split.topic,
         split.partition,
         offset,
@@ -157,7 +172,7 @@ def unreachable(split: Split, message: str, offset: int | None = None) -> Unreac
 def refusal_of(
     split: Split, error: KafkaError, errors: list[KafkaError], properties: Mapping[str, Any]
 ) -> WindrowError:
-    """Makes the user's error of a request that failed, by the client's other errors too."""
+    """Makes the user's error for a failed request, also from the client's other errors."""
     refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
         return denied_error(split, scrub(refused.str(), properties))

@@ -1,11 +1,14 @@
 """Producers of messages and records, in one transaction or without transactions.
 
-`init_transactions` aborts what an earlier producer of the transactional id left open,
-waits until a commit or an abort that had begun is complete, and fences that producer.
-What is read after that stays true until this transaction is committed, or another
-producer takes the id. A producer runs one transaction and no second one: librdkafka
-keeps its epoch from one transaction to the next, so a late answer to the first could
-end the second.
+`init_transactions` does three things:
+
+1. It aborts the transaction that an earlier producer of the transactional id left open.
+2. It waits until a commit or an abort that had begun is complete.
+3. It fences the earlier producer.
+
+Data that is read after that stays true until this transaction is committed, or another
+producer takes the id. A producer runs only one transaction. librdkafka keeps its epoch from
+one transaction to the next, so a late answer to the first could end the second.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ Acks = Literal["0", "1", "all"]
 MESSAGE_BYTES = 64 * 1024 * 1024
 """Limit of a message, and of all messages in the queue of a producer.
 
-librdkafka never takes a message for which an empty queue has no room, and says that the queue is
-full. With one limit for both it says that the message is too large.
+librdkafka reports "queue full" for a message that doesn't fit into an empty queue, every time.
+With one limit for both it reports that the message is too large.
 """
 MESSAGE_LIMIT = f"{MESSAGE_BYTES // 1024**2} MiB"
 
@@ -50,10 +53,10 @@ PRODUCER: Mapping[str, Value] = {
     "linger.ms": 5,
     "message.max.bytes": MESSAGE_BYTES,
     "queue.buffering.max.kbytes": MESSAGE_BYTES // 1024,
-    # Each message in the queue is a few allocations; with a short queue the same memory is used
-    # again and stays in the processor's cache.
+    # Each message in the queue is a few allocations. With a short queue the same memory is
+    # used again and stays in the processor's cache.
     "queue.buffering.max.messages": 10_000,
-    # Java's clients place keys by it, too.
+    # Java's clients choose partitions with it, too.
     "partitioner": "murmur2_random",
 }
 
@@ -64,11 +67,11 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
-        # A producer that was fenced before answers with it.
+        # A producer that was fenced before returns this error.
         KafkaError._FATAL,
     }
 )
-"""Errors of a producer whose transactional id another producer took."""
+"""Errors of a producer after another producer took its transactional id."""
 
 NOT_TAKEN = frozenset(
     {
@@ -88,13 +91,15 @@ class ProducerError(Exception):
     """Error of one step of a producer.
 
     Attributes:
-        kind: `fenced`: another producer took the transactional id. `denied`: this client
-            lacks a right. `refused`: the topic's settings don't allow a message.
-            `failed`: anything else.
+        kind: the kind of failure:
+
+            - "fenced": another producer took the transactional id.
+            - "denied": this client lacks a right.
+            - "refused": the topic's settings don't allow a message.
+            - "failed": any other failure.
         text: the client's or the broker's words, without secrets.
-        unanswered: True if the step was the commit and no answer came: it may have
-            succeeded.
-        about: what the message is about that was not written (`ProducerMessage.about`).
+        unanswered: True if no answer came to a step that writes, so it may have succeeded.
+        about: the subject of the message that was not written (`ProducerMessage.about`).
     """
 
     def __init__(
@@ -105,7 +110,14 @@ class ProducerError(Exception):
 
 
 class ProducerMessage(msgspec.Struct, frozen=True):
-    """A message to write, and what it is about, for the error if it can't be written."""
+    """A message to write.
+
+    Attributes:
+        key: the message's key.
+        value: the message's value.
+        headers: the message's headers.
+        about: the subject of the message, for the error if it can't be written.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -130,8 +142,8 @@ class MessageProducer:
     `commit`, `leave`. Messages are given to `producer` itself, between `begin` and `commit`.
 
     Args:
-        properties: the producer's.
-        patience: how long a step that the client calls retriable is repeated, in seconds.
+        properties: the producer's properties.
+        patience: how long a step with a retriable error is repeated, in seconds.
     """
 
     transactional: ClassVar[bool] = False
@@ -149,24 +161,25 @@ class MessageProducer:
     def fence(self, known_topic: str) -> None:
         """Aborts the transaction of an earlier producer with the same id, and fences it.
 
-        `known_topic`: a topic that exists.
+        Args:
+            known_topic: a topic that exists.
         """
 
     def begin(self) -> None:
         """Begins the transaction."""
 
     def commit(self) -> None:
-        """Commits the transaction. Nothing may be sent again after it, whatever the answer is."""
+        """Commits the transaction. No message may be sent after it, whatever the answer is."""
 
     def refuse_broken(self) -> None:
         """Checks that the transaction has not failed.
 
         Raises:
-            ProducerError: it has; the error gives the reason.
+            ProducerError: the transaction has failed; the error gives the reason.
         """
 
     def leave(self) -> None:
-        """Drops the messages that wait to be sent, and aborts what was not committed."""
+        """Drops the messages in the queue, and aborts a transaction that was not committed."""
         with suppress(KafkaException, SystemError):
             self.producer.purge()
 
@@ -174,7 +187,7 @@ class MessageProducer:
         """Writes messages to a topic and waits until all are confirmed.
 
         Raises:
-            ProducerError: a message was not written; the error says what it is about.
+            ProducerError: a message was not written; the error's `about` is the message's.
         """
         failed = list[tuple[KafkaError, Any]]()
         sent_count = confirmed_count = 0
@@ -224,7 +237,7 @@ class MessageProducer:
                 return
 
     def _poll(self, seconds: float) -> None:
-        """Takes delivery reports; waits for the first one, at most so many seconds."""
+        """Takes delivery reports; waits at most `seconds` for the first one."""
         self.retry_call(lambda: self.records.poll(seconds))
 
     def retry_call(self, call: Callable[[], T], *, commits: bool = False) -> T:
@@ -250,16 +263,20 @@ class MessageProducer:
     def failed(
         self, error: KafkaError, *, unanswered: bool = False, about: Any = None
     ) -> ProducerError:
-        """Makes a step's error of a client's error."""
+        """Makes a step's error from a client's error."""
         return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered, about=about)
 
     def reason(self, failure: KafkaException | SystemError) -> KafkaError:
-        """Returns the client's error, also where Python lost it.
+        """Returns the client's error, even if Python lost it.
 
-        A fatal error is raised within a callback while the client flushes. Callbacks that
-        run after it, for messages and for the log, wrap that exception in another one or
-        drop it, so that the call fails without a reason. Such a producer can't be used
-        any more, and gives the reason when it is asked again.
+        Python loses a fatal error in these steps:
+
+        1. The error is raised within a callback while the client flushes.
+        2. Callbacks for messages and for the log run after it. They wrap the exception in another
+           one or drop it.
+        3. The call fails without a reason.
+
+        Such a producer can't be used any more. It gives the reason when it is asked again.
         """
         cause = failure.__cause__ if isinstance(failure, SystemError) else failure
         if not isinstance(cause, KafkaException):
@@ -270,7 +287,7 @@ class MessageProducer:
         return error
 
     def _fatal_error(self) -> KafkaException | None:
-        """Returns the error that broke the producer, if it can tell."""
+        """Returns the error that broke the producer, if the producer can tell."""
         return None
 
     def scrub(self, error: KafkaError) -> str:
@@ -281,11 +298,11 @@ class MessageProducer:
 class NonIdempotentProducer(MessageProducer):
     """A producer whose messages may get lost, or arrive twice.
 
-    Records about messages are written by a client of their own, which is idempotent and
-    waits for all replicas.
+    A separate client writes records about messages. It is idempotent and waits for all
+    replicas.
 
     Args:
-        properties: the producer's.
+        properties: the producer's properties.
         acks: which brokers confirm a message.
         patience: see `MessageProducer`.
     """
@@ -308,7 +325,7 @@ class TransactionalProducer(MessageProducer):
     """A producer with a transactional id, for one transaction.
 
     Args:
-        properties: an AdminClient's, and the producer's own.
+        properties: an AdminClient's properties, and the producer's own.
         name: the transactional id.
         patience: see `MessageProducer`.
     """
@@ -322,11 +339,13 @@ class TransactionalProducer(MessageProducer):
     def fence(self, known_topic: str) -> None:
         """Takes the transactional id over from any other producer.
 
-        librdkafka looks for the coordinator only over a connection to a broker whose
-        number it knows, and waits half a second or a whole one until it has one. The
-        first metadata request goes over the connection to a bootstrap server, whose
-        answer has the numbers and which is closed then; only the second request opens a
-        connection that can be used. So metadata is requested twice here.
+        librdkafka looks for the coordinator only over a connection to a broker whose number
+        it knows. It waits half a second or a second until it has such a connection. So
+        metadata is requested twice here:
+
+        1. The first request goes over the connection to a bootstrap server. The answer has
+           the brokers' numbers, and the connection is closed.
+        2. The second request opens a connection that can be used.
         """
         with suppress(KafkaException):
             for _ in range(2):
@@ -351,9 +370,9 @@ class TransactionalProducer(MessageProducer):
     def refuse_broken(self) -> None:
         """Checks that the transaction has not failed.
 
-        librdkafka sends no report for messages that wait behind a failed step of the
+        librdkafka sends no report for messages that wait for a failed step of the
         transaction. So the open transaction is begun once more, which librdkafka always
-        refuses: with the state, or with the error that broke the transaction.
+        refuses: with a wrong-state error, or with the error that broke the transaction.
         """
         try:
             self.producer.begin_transaction()
@@ -382,4 +401,4 @@ class TransactionalProducer(MessageProducer):
 
 
 def ignore_error(_: KafkaError) -> None:
-    """Ignores an error that belongs to no step: each step reports its own errors."""
+    """Ignores an error that belongs to no step, because each step reports its own errors."""

@@ -1,11 +1,14 @@
 """The clients of this process, shared by all pipelines: one for each set of properties.
 
 A client costs threads, connections and a login, and any number of threads may use it at
-once. So each `KafkaBroker` with the same properties shares one client and its idle
-consumers. A client is kept until the process ends, with two exceptions: one on which a
-request failed for good (it may be broken, and librdkafka doesn't repeat the reason), and
-the least recently used one where there are more than `MAX_CLIENTS`. These are closed with the
-last broker that uses them.
+once. So each `KafkaBroker` with the same properties shares a client and its idle consumers.
+A client is kept until the process ends, with two exceptions:
+
+- A request on it failed for good. The client may be broken, and librdkafka doesn't repeat
+  the reason.
+- It is the least recently used of more than `MAX_CLIENTS` clients.
+
+Such a client is closed with the last broker that uses it.
 
 The child of a fork makes its own clients: see `consumers`.
 """
@@ -34,10 +37,10 @@ T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]
 
 MAX_CLIENTS = 16
-"""Most clients that are kept; a process with more clusters makes some of them again."""
+"""Most clients that are kept; a process with more clusters makes some clients again."""
 
 _MOST_ERRORS = 64
-"""Most errors that are kept; a request looks at those since it was sent."""
+"""Most errors that are kept. A request looks at the errors since it was sent."""
 
 
 class Client:
@@ -51,18 +54,18 @@ class Client:
         """
         self._errors: deque[tuple[float, KafkaError]] = deque(maxlen=_MOST_ERRORS)
         self._properties = properties
-        # nothing in here refers to this object, so it is freed with its last broker
+        # nothing in these fields refers to this object, so it is freed with its last broker
         self._on_error = partial(_note_error, self._errors)
         self._pools: dict[Key, Consumers] = {}
         self.admin = create_client(AdminClient, properties, self._on_error)
 
     def consumers(self, properties: Mapping[str, Value]) -> Consumers:
-        """The consumers with these properties, shared by all brokers with this client."""
+        """Returns the pool of consumers with these properties, shared by all users."""
         new = partial(create_client, Consumer, dict(properties), self._on_error)
         return self._pools.setdefault(frozenset(properties.items()), Consumers(new))
 
     def errors_since(self, moment: float) -> list[tuple[float, KafkaError]]:
-        """Errors of the clients since an instant of the monotonic clock, in order of time."""
+        """Returns the clients' errors since a moment of the monotonic clock, in order of time."""
         return [
             (error_time, error) for error_time, error in self._errors.copy() if error_time >= moment
         ]
@@ -80,7 +83,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def of(self, properties: Mapping[str, Value]) -> Client:
-        """The client with these properties of an AdminClient.
+        """Returns the client with these properties of an AdminClient.
 
         Raises:
             SpecError: the properties can't be used.
@@ -97,7 +100,7 @@ class Clients:
         return client
 
     def drop(self, client: Client) -> None:
-        """Drops a client, so that nobody gets it from now on; its users may go on."""
+        """Drops a client: new users don't get it any more, and present users may go on."""
         with self._lock:
             self._client_by_properties = {
                 key: cached
@@ -114,7 +117,7 @@ class Clients:
     def drop_after_fork(self) -> None:
         """Drops the parent's clients in the child of a fork, without destroying them.
 
-        The lock is made anew: a thread that held it doesn't exist in the child.
+        The lock is replaced, because a thread that held it doesn't exist in the child.
         """
         for client in self._client_by_properties.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))

@@ -12,7 +12,7 @@ from typing import TypeVar
 C = TypeVar("C", bound=Collection[object])
 
 PATIENCE_SECONDS = 30.0
-"""Seconds in which a request is repeated before it fails."""
+"""Seconds for which a request is repeated before it fails."""
 
 REQUEST_SECONDS = 10.0
 """Timeout of one request."""
@@ -20,17 +20,14 @@ REQUEST_SECONDS = 10.0
 AGAIN_SECONDS = 0.1
 """Pause between two tries of a producer's step that librdkafka calls retriable.
 
-The same holds for a request about a topic that may be new.
+It is also the pause between two requests about a topic that may be new.
 """
 
 NEW_TOPIC_SECONDS = 1.0
-"""Seconds in which a broker may not know of a topic that was just created."""
+"""Seconds for which a broker may not know a topic that was just created."""
 
 OTHER_BROKERS_SECONDS = 2.0
-"""Seconds that other brokers have to answer once one has refused the client.
-
-The same holds where a broker's certificate was not accepted.
-"""
+"""Seconds that other brokers have to answer after a certificate was not accepted."""
 
 ERROR_POLL_SECONDS = 0.05
 """Pause between two looks at a client's errors while it waits for an answer."""
@@ -54,25 +51,25 @@ LEAVE_SECONDS = 5.0
 """Timeout of the abort of a transaction; without it, the broker aborts it later."""
 
 SEEN_SECONDS = 5.0
-"""Most seconds until readers of committed messages see what was committed."""
+"""Most seconds until readers of committed messages see a commit."""
 
 LOOK_SECONDS = 0.005
-"""Pause between two looks whether they do."""
+"""Pause between two checks whether readers see a commit."""
 
 TIMES, APART_SECONDS = 3, 1.5
-"""Number of times that bad news has to come to be believed, and the pause in between.
+"""How many times bad news has to come to be believed, and the pause in between, in seconds.
 
-A leader that was just elected may report a log's end too low (KAFKA-7703), and a broker
-with old metadata may report a topic as deleted.
+A leader that was just elected may report a log's end that is too low (KAFKA-7703), and a
+broker with old metadata may report a topic as deleted.
 """
 
 
 def confirm(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
-    """Looks at suspects again, some time apart; returns those that are left each time.
+    """Looks at suspects again, some time apart; returns those that remain each time.
 
     Args:
-        suspects: the suspects of a first look.
-        look: returns those of some suspects that still are suspects.
+        suspects: the bad news of a first look.
+        look: returns the given suspects that still are suspects.
         pause: waits for some seconds.
     """
     for _ in range(TIMES - 1):

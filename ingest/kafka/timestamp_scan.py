@@ -20,19 +20,19 @@ from windrow.ingest.ports.broker import Stamps
 OnStall = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
 """Raises the reason why a scan can't go on; returns if it can.
 
-Arguments: the topic-partition, the scan's position and its stop, the client's error if
-there is one, and for how many seconds no message has come.
+The arguments are the topic-partition, the scan's position, its stop, the client's error or
+None, and the number of seconds without a message.
 """
 
 _FIRST, _MOST = 64, 4096
-"""Messages of the first chunk, and of the largest ones."""
+"""Number of messages of the first chunk, and of the largest chunks."""
 
 _LESS_AHEAD: Mapping[str, int] = MappingProxyType(
     {
-        # most scans look at few messages; a long one takes a little longer with this
+        # most scans look at few messages; a long scan takes a little longer with this limit
         "fetch.message.max.bytes": 256 * 1024,
-        # how long the broker holds back an answer at the log's end, for which the next scan
-        # waits
+        # the time that the broker holds back an answer at the log's end, for which the next
+        # scan waits
         "fetch.wait.max.ms": 1,
         "queued.min.messages": 1_000,
     }
@@ -40,7 +40,10 @@ _LESS_AHEAD: Mapping[str, int] = MappingProxyType(
 
 
 def scan_properties(properties: Mapping[str, Value]) -> dict[str, Value]:
-    """Properties of a consumer that fetches little ahead, or less if the user chose less."""
+    """Returns properties of a consumer that fetches little ahead.
+
+    A user's property that is lower still is kept.
+    """
     return dict(properties) | {
         name: min(int(str(properties[name])), limit) for name, limit in _LESS_AHEAD.items()
     }
@@ -53,8 +56,8 @@ def scan(
 
     Most callers stop within the first chunk. The scan ends when the consumer's position
     reaches `stop`, not when a message does: the last offsets may be transaction markers,
-    aborted, or compacted away. The consumer may have served another scan; the client
-    drops the messages that it had fetched for that assignment.
+    aborted messages, or compacted away. The consumer may have served another scan; the client
+    drops the messages that it fetched for that earlier assignment.
     """
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, start)])
     position, size = start, _FIRST
@@ -72,9 +75,14 @@ def _chunk(
     size: int,
     on_stall: OnStall,
 ) -> tuple[Stamps, int]:
-    """Reads at most `size` messages; returns them and the position behind them.
+    """Reads at most `size` messages; returns them and the position after them.
 
-    `range_` is the scan's start, its position, and its stop.
+    Args:
+        consumer: the consumer that is assigned to the topic-partition.
+        tp: the topic-partition.
+        range_: the scan's start, its position, and its stop.
+        size: the most messages.
+        on_stall: raises the reason why the scan can't go on.
     """
     stamp_rows: list[tuple[int, int, int]] = []
     start, position, stop = range_
@@ -108,9 +116,9 @@ def _chunk(
 
 
 def _take_messages(consumer: ck.Consumer, max_messages: int) -> list[ck.Message]:
-    """Messages that the client has, at most so many; if it has none, the next one.
+    """Returns at most `max_messages` messages that the client has; if it has none, the next one.
 
-    `consume` with a timeout would wait until it has all of them.
+    `consume` with a timeout would wait until all of them have arrived.
     """
     fetched: list[ck.Message] = consumer.consume(max_messages, 0)
     if fetched:
@@ -122,7 +130,7 @@ def _take_messages(consumer: ck.Consumer, max_messages: int) -> list[ck.Message]
 def _is_unexpected(message: ck.Message) -> bool:
     """Returns whether this is an error that the client won't recover from by itself.
 
-    The end of the log counts as one.
+    An error that marks the end of the log counts too.
     """
     error = message.error()
     return error is not None and error.code() not in PASSING
@@ -131,10 +139,10 @@ def _is_unexpected(message: ck.Message) -> bool:
 def _next_offset(
     consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool
 ) -> int:
-    """Next offset behind invisible messages, as far as known; negative: unknown.
+    """Returns the next offset after invisible messages; negative: unknown.
 
     The client's own position may still be that of an earlier scan of the same
-    topic-partition, until a message of this one has come.
+    topic-partition, until this scan has received a message.
     """
     error = None if message is None else message.error()
     if error is not None and error.code() == END:
@@ -149,7 +157,7 @@ def _next_offset(
 def _stamp(message: ck.Message) -> tuple[int, int, int]:
     kind, milliseconds = message.timestamp()
     epoch = message.leader_epoch()
-    offset = cast("int", message.offset())  # never None where there is no error
+    offset = cast("int", message.offset())  # never None if there is no error
     return (
         offset,
         -1 if kind == ck.TIMESTAMP_NOT_AVAILABLE else milliseconds,

@@ -1,1 +1,1 @@
-"""The ledger: frozen boundaries, plans and copies of receipts, each written once."""
+"""The ledger: frozen boundaries, plans, and copies of receipts."""

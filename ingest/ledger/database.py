@@ -1,12 +1,13 @@
 """The ledger's database: transactions that exclude each other, on SQLite and PostgreSQL.
 
-SQLite keeps its rollback journal: the ledger is one file that can be copied, on any file system
-with locks, and its few small transactions would gain nothing by a write-ahead log. Each transaction
-opens the file anew, in a third of a millisecond: a kept connection would go on writing into a file
-that was moved away.
+SQLite keeps its rollback journal. The ledger is then one file that can be copied, on any
+file system with locks. A write-ahead log wouldn't make its few small transactions faster.
+Each transaction opens the file again, which takes a third of a millisecond. A kept
+connection would continue to write to a file that was moved away.
 
-A process keeps one connection to a server. It is tested before each transaction, so one that was
-lost in between is replaced without an error. A forked process makes one of its own.
+A process keeps one connection to a server. The connection is tested before each
+transaction, so a lost connection is replaced without an error. A forked process makes its
+own connection.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from windrow.ingest.settings.secrets import masked
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 WAIT_SECONDS = 30
-"""The seconds that a transaction waits for another one before it gives up."""
+"""The maximum seconds that a transaction waits for another one."""
 
 OWN_FOLDER = ".windrow"
-"""The folder next to a spec that is created for its ledger; any other folder must exist."""
+"""The folder next to a spec that is created for its ledger. Any other folder must exist."""
 
 _FORMS = "Write a path, sqlite:///path or postgresql://user@host/database."
 _ESCAPE = (
@@ -60,21 +61,25 @@ _NAMES = {
         " pg_table_is_visible(oid)"
     ),
 }
-"""The names of the tables that are there."""
+"""The queries for the names of the existing tables."""
 
 
 @dataclass(frozen=True)
 class Database:
     """A database, as an engine of SQLAlchemy.
 
-    `name`: for messages, without password and options. `file`: the path of an SQLite database.
-    `secrets`: texts that no message may show.
+    Attributes:
+        engine: the engine.
+        name: the name for messages, without password and options.
+        file: the path of an SQLite database; None for a server.
+        secrets: texts that no message may show.
 
-    `reading` and `writing` raise:
-        UnreachableError: the database can't be reached, or stays locked.
-        SpecError: TLS refuses the server; the file holds a sink's tables; or another version of
-            windrow made the ledger.
-        DamagedError: the file is no database, or damaged.
+    Raises:
+        UnreachableError: by `reading` and `writing`: the database can't be reached, or
+            stays locked.
+        SpecError: by `reading` and `writing`: TLS refuses the server; the file has a sink's
+            tables; or another version of windrow made the ledger.
+        DamagedError: by `reading` and `writing`: the file isn't a database, or is damaged.
     """
 
     engine: Engine
@@ -86,7 +91,8 @@ class Database:
     def reading(self) -> Iterator[Connection | None]:
         """Opens a transaction; None if there is no ledger.
 
-        On SQLite all its questions see one state. On a server each sees what is committed by then.
+        On SQLite all its queries see one state. On a server each query sees everything that
+        is committed by then.
         """
         with self._explain_errors():
             if self.file is not None and not self.file.exists():  # SQLite would create it
@@ -99,12 +105,14 @@ class Database:
     def writing(self, pipeline: str) -> Iterator[Connection]:
         """Opens a transaction that excludes all others of the same pipeline until its commit.
 
-        On SQLite it excludes all others. A missing table is created, and with it the file, and its
-        folder if that is windrow's own. On a server the first writes of two pipelines exclude each
-        other, too:
+        On SQLite it excludes all others. It creates a missing table, a missing file, and
+        the file's folder if that is windrow's own. On a server the first writes of two
+        pipelines exclude each other, too:
 
-            1 A and B see no table.   2 A takes the ledger's own lock, B waits.
-            3 A creates the table and commits.   4 B goes on, and finds it.
+        1. A and B see no table.
+        2. A takes the ledger's own lock, and B waits for it.
+        3. A creates the table and commits.
+        4. B continues, and finds the table.
         """
         with self._explain_errors():
             if self.file is not None and self.file.parent.name == OWN_FOLDER:
@@ -138,11 +146,11 @@ class Database:
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Turns SQLAlchemy's errors into windrow's; `--debug` shows the original."""
+        """Converts SQLAlchemy's errors to windrow's. `--debug` shows the original."""
         try:
             yield
         except DBAPIError as error:
-            # SQLite's class for "not a database" and "malformed"
+            # this very class means "not a database" or "malformed" for SQLite
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":
                 raise DamagedError(
                     f"The ledger {self.name} is damaged: {self._reason(error)}",
@@ -167,15 +175,15 @@ class Database:
             ) from error
 
     def _reason(self, error: DBAPIError) -> str:
-        """The first line of the database's message, without secrets."""
+        """Returns the first line of the database's message, without secrets."""
         return masked(_first_line(error), self.secrets)
 
 
 def open_database(url: str) -> Database:
-    """Makes a database of an SQLAlchemy URL, or of the path of an SQLite file. Opens nothing.
+    """Makes a database from an SQLAlchemy URL, or from the path of an SQLite file. Opens nothing.
 
     Raises:
-        SpecError: it is neither, or its driver isn't installed.
+        SpecError: it is neither a URL nor a path, or its driver isn't installed.
     """
     if not url.isprintable():
         raise SpecError("The ledger's place holds control characters", "spec", _FORMS)
@@ -216,9 +224,10 @@ def _sqlite(url: URL) -> Database:
 
 
 def _begin_no_transactions(connection: object, _: object) -> None:
-    """Keeps Python's sqlite3 from beginning transactions.
+    """Prevents Python's sqlite3 from beginning transactions.
 
-    It would do so only before the first write: too late for the reads that the write relies on.
+    sqlite3 would begin one only before the first write. That is too late for the reads that
+    the write relies on.
     """
     connection.isolation_level = None  # type: ignore[attr-defined]
 
@@ -226,7 +235,7 @@ def _begin_no_transactions(connection: object, _: object) -> None:
 def _begin(connection: Connection) -> None:
     """Begins a transaction. A writer takes the lock before its first read.
 
-    It waits for readers here, too, and not in the silence of its COMMIT.
+    It waits for readers here, too, with a message, instead of silently in its COMMIT.
     """
     if not connection.get_execution_options().get(_WRITES, False):
         connection.exec_driver_sql("BEGIN")
@@ -241,19 +250,19 @@ def _begin(connection: Connection) -> None:
 
 
 _opened: dict[URL, Database] = {}
-"""The databases on servers by their URLs: each keeps a connection, so a process has one per URL.
+"""The databases on servers by their URLs. Each keeps a connection, so a process has one per URL.
 
-If threads open one at the same time, each may make an engine. All of them use the first one that
-was put here; the others have opened no connection yet.
+If threads open one at the same time, each may make an engine. All of them use the engine
+that was stored first. The other engines have not opened a connection yet.
 """
 
 
 def _postgresql(url: URL) -> Database:
     _refuse_misread(url)
     with require_extra("postgres", "The ledger can't be in PostgreSQL"):
-        # A stricter isolation level, which may be the server's default, takes its snapshot
-        # before the advisory lock is granted. It would not see the boundaries of the
-        # transactions that it has waited for.
+        # Not a stricter isolation level, although it may be the server's default. It takes its
+        # snapshot before the advisory lock is granted, so it would not see the boundaries of
+        # the transactions that it has waited for.
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
             pool_size=1,
@@ -270,7 +279,8 @@ def _postgresql(url: URL) -> Database:
 def _refuse_misread(url: URL) -> None:
     """Refuses a URL whose password isn't percent-encoded.
 
-    A part of it would count as the host or the database, which messages show.
+    Otherwise a part of the password would count as the host or the database, which messages
+    show.
     """
     try:
         (url.host or "").encode("idna")
@@ -281,10 +291,11 @@ def _refuse_misread(url: URL) -> None:
 
 
 def _secrets(url: URL) -> tuple[str, ...]:
-    """The texts that a driver's message may quote and nobody may see.
+    """Returns the texts that a driver's message may quote and that must not be shown.
 
-    They are the password, and the values of all options, since one may be the password. Only that
-    of `sslrootcert` is shown: an error about a missing file needs its name.
+    They are the password and the values of all options, because an option may be the
+    password. Only the value of `sslrootcert` is shown: an error about a missing file needs
+    its name.
     """
     values = [
         v
@@ -298,7 +309,7 @@ def _secrets(url: URL) -> tuple[str, ...]:
 def _forget_connections() -> None:
     """Forgets the parent's connections in a forked child, without closing them.
 
-    Two processes on one connection would garble it.
+    Two processes must not use one connection, because their messages would mix.
     """
     for database in _opened.values():
         database.engine.dispose(close=False)
@@ -310,8 +321,9 @@ os.register_at_fork(after_in_child=_forget_connections)
 def _lock(connection: Connection, pipeline: str) -> None:
     """Takes the pipeline's advisory lock until the end of the transaction.
 
-    On SQLite the writer has the file's only lock already. On a server, a client that was stopped
-    with the lock loses its session, and the lock, before those that wait for it give up.
+    On SQLite the writer already has the file's only lock. On a server, a client that was
+    stopped while it has the lock loses its session and the lock. That happens before the
+    transactions that wait for the lock give up.
     """
     if connection.dialect.name != "postgresql":
         return

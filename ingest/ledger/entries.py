@@ -1,13 +1,14 @@
 """The ledger's entries: one table, with a value for each pipeline, kind and key.
 
-A kind says what its keys and values are; everything else is alike. An entry that is there stays:
-only the table of a pipeline, a rebase and the copy of a receipt are replaced, each in a
-transaction that has looked at it. Keys sort as what they name, so "the newest" and "the nearest"
-are steps in the primary key's index.
+A kind defines its keys and values; all else is the same for all kinds. An existing entry
+isn't changed, with these exceptions: the ledger's id, the table of a pipeline, a rebase,
+and the pins, the refusal and the copied receipt of a window. Keys sort like the labels,
+windows or numbers that they name, so "the newest" and "the nearest" are steps in the
+primary key's index.
 
-Values are JSON. What is stored of a window grows with its topic-partitions, and is much the same
-for each: a thousand of them are a megabyte of JSON, and a tenth of that compressed. So long texts
-are compressed. Short ones stay readable for a person who looks into the database.
+Values are JSON. The value of a window grows with its topic-partitions, and is similar for
+each of them: a thousand are a megabyte of JSON, and a tenth of that compressed. So long
+texts are compressed. Short ones stay readable for a person who looks into the database.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _KEY = Text().with_variant(Text(collation="C"), "postgresql")
-"""A text that sorts by its bytes, on a server, too, whatever its language."""
+"""A text that sorts by its bytes, also on a server with another language."""
 
 TABLE = Table(
     "windrow_ledger_2",
@@ -63,19 +64,19 @@ TABLE = Table(
     Column("value", Text, nullable=False),
     Column("recorded", Text, nullable=False),
 )
-"""The number in its name is the version of the form; ledgers of other forms are refused."""
+"""The table. The number in its name is the version of the format. Other versions are refused."""
 
 ITSELF = ""
-"""The pipeline of the entries about the ledger itself; no pipeline has such an id."""
+"""The pipeline id of entries about the ledger itself. No pipeline has this id."""
 
 ONLY = ""
-"""The key of a kind of which a pipeline has one entry."""
+"""The key of a kind that has one entry per pipeline."""
 
 
 def sortable(label: Label) -> str:
-    """Writes a label as a text of fixed width, so that texts sort as labels do.
+    """Converts a label to a text of fixed width, so that texts sort as labels do.
 
-    Sequence numbers sort behind instants: digits come before letters.
+    Sequence numbers sort after instants, because digits come before letters.
     """
     if isinstance(label, int):
         return f"batch-{label:019d}"
@@ -88,7 +89,13 @@ def _window(window: Window) -> str:
 
 @dataclass(frozen=True)
 class Kind(Generic[K, V]):
-    """A kind of entries: its name in the table, the text of a key, and the class of its values."""
+    """A kind of entries.
+
+    Attributes:
+        name: its name in the table.
+        key: converts a key to a text.
+        value: the class of its values.
+    """
 
     name: str
     key: Callable[[K], str]
@@ -113,7 +120,11 @@ MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
 STOP = Kind[Initializer, FrozenStop](
     "stop", lambda position: sha256(to_json(position).encode()).hexdigest(), FrozenStop
 )
-"""Where micro-batches end, by the position in the spec, which may be too long for a key."""
+"""The end of micro-batches.
+
+Its key is a digest of the position in the spec, because the position may be too long for a
+key.
+"""
 
 PLAN = Kind[Window, Plan]("plan", _window, Plan)
 GENERATION = Kind[tuple[Window, str], int](
@@ -129,7 +140,7 @@ PINS = Kind[tuple[Window, int], tuple[Pin, ...]](
 REFUSED = Kind[Window, RefusedWindow]("refused", _window, RefusedWindow)
 RECEIPT = Kind[Window, Receipt]("receipt", _window, Receipt)
 RECEIPT_TEXT = Kind[Window, msgspec.Raw]("receipt", _window, msgspec.Raw)
-"""The same entries, as the text that the sink has."""
+"""The entries of `RECEIPT`, as the texts that the sink has."""
 
 SCHEMA = Kind[str, WriterSchema]("schema", str, WriterSchema)
 """Writers' schemas by their ids."""
@@ -152,10 +163,13 @@ _DELETE = delete(TABLE).where(*_KIND, _KEY_IS)
 class Entries:
     """The entries of one pipeline, within a transaction.
 
-    `connection`: None if the ledger doesn't exist: it has no entries. `ledger`: its name, for
-    messages.
-
     All methods that read raise DamagedError if a value can't be read.
+
+    Attributes:
+        connection: the transaction's connection; None if the ledger doesn't exist, so that
+            it has no entries.
+        pipeline: the id of the pipeline.
+        ledger: the ledger's name, for messages.
     """
 
     connection: Connection | None
@@ -167,27 +181,27 @@ class Entries:
         return self._get_one(kind, _GET, key)
 
     def below(self, kind: Kind[K, V], key: K) -> V | None:
-        """Returns the value of the nearest key below a key."""
+        """Returns the value of the nearest key below a key; None if there is none."""
         return self._get_one(kind, _BELOW, key)
 
     def above(self, kind: Kind[K, V], key: K) -> V | None:
-        """Returns the value of the nearest key above a key."""
+        """Returns the value of the nearest key above a key; None if there is none."""
         return self._get_one(kind, _ABOVE, key)
 
     def highest(self, kind: Kind[Any, V], count: int | None = None) -> list[V]:
-        """Returns the values with the highest keys, in the order of keys; all by default."""
+        """Returns the values with the highest keys, in ascending order of keys; by default all."""
         return self._all(kind, _HIGHEST, count=maxsize if count is None else count)[::-1]
 
     def newest_first(self, kind: Kind[Any, V]) -> list[V]:
-        """Returns all values, the one that was recorded last first."""
+        """Returns all values, the last recorded one first."""
         return self._all(kind, _NEWEST_FIRST)
 
     def in_any_pipeline(self, kind: Kind[Any, Any]) -> bool:
-        """Returns whether the ledger has an entry of a kind."""
+        """Returns whether the ledger has an entry of a kind for any pipeline."""
         return bool(self._all(kind, _IN_ANY_PIPELINE))
 
     def add(self, kind: Kind[K, V], key: K, value: V) -> V:
-        """Records the value of a key that has none; returns it."""
+        """Inserts the value of a key that has none; returns the value."""
         self._run(
             kind,
             _INSERT,
@@ -198,12 +212,12 @@ class Entries:
         return value
 
     def put_if_absent(self, kind: Kind[K, V], key: K, value: V) -> V:
-        """Records a value if its key has none; returns the recorded one."""
+        """Inserts a value if its key has none; returns the recorded value."""
         recorded = self.get(kind, key)
         return self.add(kind, key, value) if recorded is None else recorded
 
     def put(self, kind: Kind[K, V], key: K, value: V) -> None:
-        """Records a value, in place of one that is there."""
+        """Inserts a value, or replaces the existing one."""
         self.remove(kind, key)
         self.add(kind, key, value)
 
@@ -236,15 +250,16 @@ class Entries:
 _parsed: Callable[..., Any] = lru_cache(maxsize=16)(
     lambda stored, kind: from_json(unpack(stored), kind)
 )
-"""Parses a value, or returns it from the cache: values never change, and a run asks for the
-boundaries around its window several times.
+"""Parses a stored text, or returns its value from a cache.
+
+A run reads the boundaries around its window several times.
 """
 
 LONG = 16 * 1024
-"""A text with more characters is compressed."""
+"""A text with more characters than this is compressed."""
 
 _COMPRESSED = "zlib:"
-"""The prefix of a compressed text; no JSON begins so."""
+"""The prefix of a compressed text. No JSON begins with it."""
 
 
 def pack(value: str) -> str:
@@ -255,7 +270,7 @@ def pack(value: str) -> str:
 
 
 def unpack(stored: str) -> str:
-    """Reads the text in the column `value`.
+    """Returns the text that a value of the column `value` stands for.
 
     Raises:
         ValueError: it is damaged.

@@ -44,21 +44,21 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 def open_ledger(url: str) -> SqlLedger:
-    """The ledger at a path or an SQLAlchemy URL. Opens nothing; the first write creates it.
+    """Makes the ledger at a path or an SQLAlchemy URL. Opens nothing; the first write creates it.
 
     Raises:
-        SpecError: no ledger can be at such a URL.
+        SpecError: a ledger can't be at such a URL.
     """
     return SqlLedger(open_database(url))
 
 
 @dataclass(frozen=True)
 class SqlLedger:
-    """The ledger on SQLAlchemy (`ports.ledger.Ledger`, which says what the methods do).
+    """The ledger in an SQL database. `ports.ledger.Ledger` documents the methods.
 
-    INV: every write reads and writes in one transaction that excludes the other writers of its
-    pipeline, so "if absent" and "between its neighbours" hold at the commit, too. A read creates
-    neither file nor table: in a ledger that doesn't exist nothing is frozen.
+    INV: every write reads and writes in one transaction that excludes the other writers of
+    its pipeline. So "if absent" and "between its neighbours" still hold at the commit. A
+    read creates neither file nor table: a ledger that doesn't exist has no frozen entries.
 
     All methods raise UnreachableError if the database can't be used, DamagedError if it is
     damaged, and SpecError if another version of windrow made it.
@@ -132,14 +132,15 @@ class SqlLedger:
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freezes boundaries, in label order, each between its neighbours.
 
-        All of it is one transaction, because else:
+        All are frozen in one transaction. Otherwise this could happen:
 
-            1 Run A reads the neighbours of label 4.
-            2 Run B freezes label 3 at a higher offset than A has for label 4.
-            3 A inserts label 4: the window between them would be negative.
+        1. Run A reads the neighbours of label 4.
+        2. Run B freezes label 3 at a higher offset than A has for label 4.
+        3. Run A inserts label 4: the window between the two would be negative.
 
         Raises:
-            IdentityError, UnreachableError: as `tiling.clamped` does.
+            IdentityError: see `tiling.clamp`.
+            UnreachableError: see `tiling.clamp`; or the database can't be used.
         """
         if not boundaries:
             return []
@@ -157,9 +158,10 @@ class SqlLedger:
     def rebase(
         self, pipeline_id: str, boundary: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Records a rebase, in a transaction that excludes freezing.
+        """Stores a rebase, in a transaction that excludes freezing.
 
-        Else a boundary of the old source could be frozen behind the one of the new source.
+        Otherwise a boundary of the old source could be frozen after the boundary of the new
+        source.
         """
         label = boundary.label
         with self.writing(pipeline_id) as entries:
@@ -258,8 +260,8 @@ class SqlLedger:
     ) -> None:
         """Stores a copy of a committed receipt: each window's newest generation.
 
-        Two receipts of one generation exist if the table was lost and the window was run again.
-        Then the sink has the second one, and so the newer copy replaces the older one.
+        Two receipts of one generation exist if the table was lost and the window was run
+        again. The sink then has the second one, so the newer copy replaces the older one.
         """
         with self.writing(receipt.window.pipeline) as entries:
             recorded = entries.get(RECEIPT, receipt.window)
@@ -289,7 +291,7 @@ class SqlLedger:
 
     @contextmanager
     def _read_entries(self, pipeline_id: str) -> Iterator[Entries]:
-        """Opens a pipeline's entries to read them, as `Database.reading` sees them."""
+        """Opens a pipeline's entries for reading, as `Database.reading` does."""
         with self.database.reading() as connection:
             yield Entries(connection, pipeline_id, self.database.name)
 
@@ -301,7 +303,7 @@ class SqlLedger:
 
 
 def _neighbours(entries: Entries, label: Label) -> tuple[Boundary | None, Boundary | None]:
-    """The nearest boundary below, or the rebase there, and the nearest one above.
+    """Returns the nearest boundary below, or the rebase at its label, and the nearest one above.
 
     The label of a micro-batch is no neighbour of an instant.
     """

@@ -1,1 +1,1 @@
-"""Sources of lookups: a kind a file, in the table `kinds`."""
+"""Sources of lookups: one folder per kind. The module `kinds` lists the kinds."""

@@ -1,4 +1,4 @@
-"""Settings that every kind of source of lookups has."""
+"""Settings that every kind of lookup source has."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class SourceSection(Section):
-    """What a lookup asks. Each kind has a model of its own.
+    """The source that a lookup asks. Each kind has its own model.
 
-    The option that has the kind's name says where it is.
+    The option with the kind's name says where the source is.
     """
 
     repeats: ClassVar[bool] = False
-    """As its source says (`ports.lookup.LookupSource.repeats`), which nobody has made yet."""
+    """Same as `ports.lookup.LookupSource.repeats`, known without opening the source."""
 
     asset: Annotated[
         Annotated[Text, Field(pattern="^[^/]+(/[^/]+)*$")] | None,
@@ -33,13 +33,16 @@ class SourceSection(Section):
 
     @property
     def asked_by(self) -> list[str]:
-        """The columns that it is asked by, all together; empty if it can be by any."""
+        """The key columns that every request must have; empty if any columns can be the key."""
         return []
 
     def source(self, folder: Path) -> LookupSource:
-        """Makes the source; `folder`: the spec's. Nothing is asked yet.
+        """Makes the source, without asking it anything.
+
+        Args:
+            folder: the spec's folder.
 
         Raises:
-            SpecError: its place is invalid.
+            SpecError: the source's place is invalid.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Table of all kinds of sources of lookups, one line each."""
+"""Table of all kinds of lookup sources, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boundaries: the offsets at which a label cuts the logs of all topic-partitions; and labels."""
+"""Labels, and boundaries: the offsets at which a label cuts the logs of all topic-partitions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Label = datetime | int
 
 
 def instant(moment: datetime) -> str:
-    """The only text form of an instant: `2026-01-02T03:00:00Z`."""
+    """Returns the text of an instant: `2026-01-02T03:00:00Z`. There is no other form."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def label_text(label: Label) -> str:
-    """The only text form of a label: an instant, or `batch-000000007`.
+    """Returns the text of a label: an instant, or `batch-000000007`. There is no other form.
 
-    Texts of sequence numbers sort as the numbers do.
+    The texts of sequence numbers sort as the numbers do.
     """
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
 
@@ -41,7 +41,7 @@ def number_of(label: Label) -> int:
 def is_later(label: Label, other_label: Label) -> bool:
     """Returns whether one label comes after another label of the same pipeline.
 
-    An instant and a sequence number are in no order: neither comes after the other.
+    For an instant and a sequence number it is False, because they have no order.
     """
     if isinstance(label, datetime) or isinstance(other_label, datetime):
         return (
@@ -53,7 +53,15 @@ def is_later(label: Label, other_label: Label) -> bool:
 
 
 def require_label(name: str, label: Label) -> None:
-    """Checks the invariants of a label; `name` is the field that holds it."""
+    """Checks the invariants of a label.
+
+    Args:
+        name: the field that holds the label.
+        label: the label.
+
+    Raises:
+        ValueError: the label is a negative number, or an instant that isn't in UTC.
+    """
     if isinstance(label, int):
         if label < 0:
             msg = f"{name} must not be negative: {label}"
@@ -67,16 +75,16 @@ How = Literal["settled", "end", "open", "clamped", "log_start", "position", "bat
 """The way in which the offset of a mark was determined.
 
 - settled: by the settled rule (`ingest.source.enumerator.label_cut`).
-- end: the last stable offset, because no message lies at or after the label.
-- open: the last stable offset, although a transaction was still open behind it when the
-  wait for it was over.
+- end: the last stable offset, because no message has a timestamp at or after the label.
+- open: the last stable offset. A transaction after it was still open when the wait for the
+  transaction was over.
 - clamped: moved to a frozen neighbour.
-- log_start: the first offset of a log that begins above 0. It proves nothing about the
-  messages that were before it.
+- log_start: the first offset of a log that begins above 0. Earlier messages may have
+  existed and be lost.
 - position: resolved from the spec's `start`.
 - batch: the end of a micro-batch.
-- removed: copied from the lower neighbour, because the topic was deleted or isn't
-  selected any more.
+- removed: copied from the boundary before, because the topic was deleted or isn't selected
+  any more.
 """
 
 
@@ -90,7 +98,7 @@ HOW_WORDS: dict[How, str] = {
     "batch": "micro-batch",
     "removed": "removed",
 }
-"""What people read for each way."""
+"""The word for each way that is shown to people."""
 
 
 def _ascending(values: Sequence[tuple[str, int]] | Sequence[str]) -> bool:
@@ -104,14 +112,19 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
     partition: int
 
     def __str__(self) -> str:
-        """`topic[3]`, for people only."""
+        """Returns `topic[3]`, which is meant for people only."""
         return f"{self.topic}[{self.partition}]"
 
 
 class TopicSeen(msgspec.Struct, frozen=True, order=True):
-    """A topic as it was when a boundary was resolved: its id and its number of partitions.
+    """A topic at the time when a boundary was resolved.
 
     A topic that is deleted and created again keeps its name and gets another id.
+
+    Attributes:
+        topic: the topic's name.
+        topic_id: its id.
+        partitions: the number of its partitions.
     """
 
     topic: str
@@ -122,12 +135,19 @@ class TopicSeen(msgspec.Struct, frozen=True, order=True):
 class Mark(msgspec.Struct, frozen=True, order=True):
     """The offset at which a boundary cuts one topic-partition.
 
-    `origin` says how the offset was determined. `leader_epoch` is its witness: it proves
-    that the log was whole up to here. When the mark was made, the messages of this
-    epoch and of earlier ones reached at least to the offset, and no message below the
-    offset had a later epoch. A log that is truncated below the offset grows again only
-    under a later epoch, so the cluster can tell for ever. None if the cluster named no
-    epoch, or if an older version made the mark.
+    The leader epoch proves that the log was whole up to the offset. When the mark was made,
+    two facts held. The messages of this epoch and of earlier ones reached at least to the
+    offset. No message below the offset had a later epoch. A log that is truncated below the
+    offset grows again only under a later epoch, so the cluster can always show that it was
+    truncated.
+
+    Attributes:
+        topic: the topic.
+        partition: its partition.
+        offset: the offset of the first message after the cut.
+        origin: how the offset was determined.
+        leader_epoch: the leader epoch; None if the cluster reported none, or if an older
+            version of windrow made the mark.
     """
 
     topic: str
@@ -137,7 +157,7 @@ class Mark(msgspec.Struct, frozen=True, order=True):
     leader_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks that the offset isn't negative: sentinels are resolved before."""
+        """Checks that the offset isn't negative, as Kafka's special offsets are."""
         if self.offset < 0:
             msg = f"offset {self.offset} of {self.tp} is negative"
             raise ValueError(msg)
@@ -150,11 +170,18 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 class Boundary(msgspec.Struct, frozen=True):
     """The offsets at which one label cuts all topic-partitions of one cluster.
 
-    A boundary knows the topics in `topics`. A partition that was added to one of them
-    later is cut at 0. A topic-partition that isn't read yet, because its topic is new
-    to the pattern or to the spec, has no mark. It joins with the first boundary that has
-    a mark for it, which also has its start mark: there its first window begins, if that
-    window starts at a boundary that doesn't know it.
+    A partition that was later added to one of `topics` is cut at 0. A topic-partition whose
+    topic is new to the pattern or to the spec has no mark in older boundaries. It joins
+    with the first boundary that has a mark for it. That boundary has a start mark for it
+    too, at which its first window begins.
+
+    Attributes:
+        label: the label.
+        cluster_id: the id of the cluster.
+        topics: the topics that the boundary knows.
+        marks: the cut of each topic-partition, sorted.
+        start_marks: the offsets at which joining topic-partitions begin. A start mark is
+            used for a window whose start boundary doesn't know the topic-partition.
     """
 
     label: Label
@@ -164,7 +191,7 @@ class Boundary(msgspec.Struct, frozen=True):
     start_marks: tuple[Mark, ...] = msgspec.field(default=(), name="begins")
 
     def __post_init__(self) -> None:
-        """Checks that marks are sorted and unique, and that no start mark lies above its mark."""
+        """Checks that marks are sorted and unique, and that no start mark is above its mark."""
         require_label("label", self.label)
         if not (
             _ascending([(m.topic, m.partition) for m in self.marks])
@@ -207,7 +234,7 @@ class Boundary(msgspec.Struct, frozen=True):
         return {t.topic: t for t in self.topics}
 
     def joining_marks(self, start: Boundary) -> dict[TopicPartition, Mark]:
-        """Returns the start marks of what joins in the window from `start` to here."""
+        """Returns the start marks of topic-partitions that join between `start` and this one."""
         marks_at_start = start.cuts(start_mark.tp for start_mark in self.start_marks)
         return {
             start_mark.tp: start_mark
@@ -216,14 +243,14 @@ class Boundary(msgspec.Struct, frozen=True):
         }
 
     def cut(self, tp: TopicPartition) -> Mark | None:
-        """Its mark in a topic-partition, or None if it doesn't know that one.
+        """Returns the mark of a topic-partition; None if the boundary doesn't know the partition.
 
-        A partition that was added to one of its topics later is cut at offset 0.
+        A partition that was later added to one of the topics is cut at offset 0.
         """
         return next((m for m in self.marks if m.tp == tp), self._added_mark(tp))
 
     def _added_mark(self, tp: TopicPartition) -> Mark | None:
-        """The mark of a partition that was added to one of its topics later, or None."""
+        """Returns the mark at 0 of a partition that was added to a topic later; else None."""
         topic = next((t for t in self.topics if t.topic == tp.topic), None)
         return (
             None
@@ -232,7 +259,7 @@ class Boundary(msgspec.Struct, frozen=True):
         )
 
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
-        """The marks that `cut` gives for these topic-partitions, without unknown ones."""
+        """Returns the marks that `cut` gives for these topic-partitions, without unknown ones."""
         mark_by_tp = self.by_tp()
         cuts = {tp: mark_by_tp.get(tp) or self._added_mark(tp) for tp in tps}
         return {tp: mark for tp, mark in cuts.items() if mark is not None}

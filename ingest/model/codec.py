@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 def to_json(value: msgspec.Struct) -> str:
-    """Canonical JSON: the fields in their declared order, without spaces."""
+    """Returns the canonical JSON: the fields in their declared order, without spaces."""
     return msgspec.json.encode(value).decode()
 
 
 def from_json(text: str | bytes, kind: type[T]) -> T:
-    """Reads a value back from its JSON.
+    """Reads a value from its JSON.
 
     Raises:
-        msgspec.ValidationError: the text is not of this kind, or breaks one of its
-            invariants.
+        msgspec.ValidationError: the text isn't JSON of this kind, or breaks an invariant of
+            it.
     """
     return msgspec.json.decode(text, type=kind)

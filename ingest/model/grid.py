@@ -1,8 +1,8 @@
 """The grids of windows, in UTC: hourly, daily, any cron expression, and `batch`.
 
-Pure. UTC has no daylight saving, so each label is an instant that exists once. The
-labels of a cron grid are the expression's ticks, and a window lies between two
-neighbouring ones. The labels of `batch` are sequence numbers.
+Pure. UTC has no daylight saving, so each label is an instant that exists exactly once. The
+labels of a cron grid are the times of the expression. A window is the time between two
+neighbouring labels. The labels of `batch` are sequence numbers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ BATCH = "batch"
 """The grid of micro-batches."""
 
 NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
-"""The grids with a name, as cron expressions."""
+"""The cron expressions of the grids with a name."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAMPLE = datetime(2023, 12, 31, 23, 59, tzinfo=UTC)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
-"""Python's calendar ends a thousand years later: neighbours and delays have room."""
+"""The end of all windows. Python's calendar ends in 9999, so neighbours and delays still fit."""
 
 _LENGTH_MAX = 500
 _WINDOWS_MAX = 100_000
@@ -41,10 +41,10 @@ _ONE = re.compile(r"\d{4}-\d\d-\d\d.*")
 
 
 def cron(grid: str) -> str:
-    """The grid's ticks as a cron expression of five fields.
+    """Returns the grid as a cron expression of five fields.
 
     Raises:
-        SpecError: the grid doesn't exist, or has no ticks in time.
+        SpecError: the grid doesn't exist, or it is `batch`, which has no times.
     """
     expression = NAMED.get(grid, grid)
     fault = "they have no cron expression" if grid == BATCH else cron_fault(expression)
@@ -60,14 +60,17 @@ def cron(grid: str) -> str:
 
 @lru_cache(maxsize=64)
 def cron_fault(expression: str) -> str:
-    """Says why programs, Dagster among them, wouldn't all read an expression in the same way.
+    """Describes why Dagster and other programs may read an expression differently.
 
-    Empty if they do.
+    The text is empty if they all read it in the same way. These are refused:
 
-    Refused are names and letters, `*` within a list, a step without a range (`5/15`), a
-    range of one or backwards, and a step over all days of the month together with days
-    of the week (`*/2 * 1`): some programs read "and" there, others "or". Refused is
-    also the leap day alone, because Dagster leaves out the first one.
+    - names and letters
+    - `*` within a list
+    - a step without a range (`5/15`)
+    - a range of one value, or a backward range
+    - a step over all days of the month together with days of the week (`*/2 * 1`), because
+      some programs combine them by "and", others by "or"
+    - the leap day alone, because Dagster leaves out the first one
     """
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5:
@@ -94,33 +97,34 @@ def cron_fault(expression: str) -> str:
 
 
 def label_after(grid: str, moment: datetime) -> datetime:
-    """The first label later than an instant."""
+    """Returns the first label after an instant."""
     return next(_later(grid, moment))
 
 
 def label_before(grid: str, moment: datetime) -> datetime:
-    """The last label earlier than an instant."""
+    """Returns the last label before an instant."""
     return next(iter(CronSim(cron(grid), moment.astimezone(UTC), reverse=True)))
 
 
 def at_or_before(grid: str, moment: datetime) -> datetime:
-    """The last label not later than an instant."""
+    """Returns the last label at or before an instant."""
     return label_before(grid, moment + timedelta(microseconds=1))
 
 
 def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
-    """The labels right before and right after a label; a micro-batch has none before 0."""
+    """Returns the labels right before and right after a label; None before micro-batch 0."""
     if isinstance(label, int):
         return label - 1 if label else None, label + 1
     return label_before(grid, label), label_after(grid, label)
 
 
 def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
-    """The window that starts at an instant of the grid.
+    """Returns the window that starts at an instant of the grid.
 
     Raises:
-        GridError: the instant is not on the grid; names the nearest ones that are.
-        SpecError: the instant lies before 1970, where Kafka has no timestamps, or after
+        GridError: the instant isn't on the grid; the message names the nearest ones that
+            are.
+        SpecError: the instant is before 1970, where Kafka has no timestamps, or at or after
             the year 9000.
     """
     start = start.astimezone(UTC)
@@ -147,20 +151,21 @@ def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
 
 
 def batch_at(pipeline_id: str, number: int) -> Window:
-    """The micro-batch with a number."""
+    """Returns the micro-batch with a number."""
     return Window(pipeline_id, number, number + 1)
 
 
 def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
-    """The windows that a text names.
+    """Returns the windows that a text names.
 
-    It is a start (an instant, a partition key, or a micro-batch's number or name), or
-    `start/end` for all windows between the two.
+    The text is a start or `start/end`. A start is an instant, a partition key, or a
+    micro-batch's number or name. `start/end` means all windows between the two.
 
     Raises:
-        SpecError: the text is neither, has no time zone, names more than 100,000
-            windows, or its end is not after its start.
-        GridError: an instant is not on the grid; names the nearest ones that are.
+        SpecError: the text is neither, has no time zone, names more than 100,000 windows,
+            or its end is not after its start.
+        GridError: an instant isn't on the grid; the message names the nearest ones that
+            are.
     """
     first, slash, last = text.partition("/")
     if slash and not (first.strip() and last.strip()):
@@ -191,20 +196,20 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
 
 
 def labels_between(grid: str, start: datetime, upto: datetime) -> list[datetime]:
-    """The grid's labels later than `start` and not later than `upto`, ascending.
+    """Returns the grid's labels after `start` and up to `upto`, ascending.
 
-    Neither of the two needs to be on the grid.
+    `start` and `upto` needn't be on the grid.
     """
     return list(_until(grid, start, upto))
 
 
 def some_labels(grid: str) -> list[datetime]:
-    """The first labels from 2024 on: a thousand, or those of twenty years."""
+    """Returns the first labels since 2024: a thousand, or fewer if 20 years have fewer."""
     return list(islice(_until(grid, _SAMPLE, _SAMPLE + timedelta(days=20 * 365)), 1000))
 
 
 def shortest_window(grid: str) -> timedelta:
-    """The shortest time between two labels."""
+    """Returns the shortest time between two of `some_labels`."""
     return min(end - start for start, end in pairwise(some_labels(grid)))
 
 
@@ -213,7 +218,7 @@ def _until(grid: str, start: datetime, upto: datetime) -> Iterator[datetime]:
 
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
-    """The last `count` labels not later than `upto`, ascending."""
+    """Returns the last `count` labels at or before `upto`, ascending."""
     return list(
         islice(
             CronSim(cron(grid), upto.astimezone(UTC) + timedelta(microseconds=1), reverse=True),
@@ -227,7 +232,7 @@ def _later(grid: str, moment: datetime) -> Iterator[datetime]:
 
 
 def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
-    """Returns whether the window's end lies at least `delay` in the past.
+    """Returns whether the window's end is at least `delay` in the past.
 
     A micro-batch ends when its end is frozen, so it is always closed.
     """
@@ -263,7 +268,7 @@ def _number(text: str) -> int:
 
 
 def _several(text: str, name_pattern: re.Pattern[str]) -> str:
-    """Words how several windows are named, for two names of the pattern with dots between them."""
+    """Returns the advice how to name several windows, for a text of two names with dots between."""
     ends = text.split("..")
     return (
         f"; several windows as {'/'.join(ends)}"

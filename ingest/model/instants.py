@@ -17,7 +17,12 @@ class InstantError(ValueError):
     """A text or a datetime that can't be used as an instant."""
 
     def __init__(self, message: str, advice: str) -> None:
-        """Takes the problem, in words that follow the value, and what to do."""
+        """Makes an error.
+
+        Args:
+            message: the problem, in words that follow the value.
+            advice: what to do.
+        """
         super().__init__(f"{message}: {advice}")
         self.message = message
         self.advice = advice
@@ -26,8 +31,8 @@ class InstantError(ValueError):
 def parse_instant(text: str) -> datetime:
     """Reads an instant in ISO form, and returns it in UTC.
 
-    An instant without a time zone is refused: its writer and its reader may have
-    different clocks in mind.
+    An instant without a time zone is refused, because its writer and its reader may mean
+    different zones.
 
     Raises:
         InstantError: the text is no instant, or has no time zone.
@@ -44,7 +49,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def is_zone(name: object) -> bool:
-    """Returns whether this is the name of a time zone that is the same on every machine."""
+    """Returns whether this names a time zone that every machine defines in the same way."""
     if (
         not isinstance(name, str)
         or name in {"localtime", "posixrules"}
@@ -53,12 +58,12 @@ def is_zone(name: object) -> bool:
         return False
     try:
         return ZoneInfo(name) is not None
-    except (KeyError, ValueError, OSError):  # one that no zone has; a path; a folder of zones
+    except (KeyError, ValueError, OSError):  # an unknown name; a path; a folder of zones
         return False
 
 
 def use_zone(name: str | None) -> None:
-    """Makes a time zone the one that Python and its child processes have; None: the machine's."""
+    """Sets the time zone of Python and of its child processes; None: the machine's time zone."""
     os.environ.pop("TZ", None)
     if name is not None:
         os.environ["TZ"] = name
@@ -67,7 +72,7 @@ def use_zone(name: str | None) -> None:
 
 @contextmanager
 def in_utc() -> Iterator[None]:
-    """Makes UTC the zone of this process for the block: the code of a user runs in it."""
+    """Sets the time zone of this process to UTC for the block, in which a user's code runs."""
     previous_zone = os.environ.get("TZ")
     use_zone("UTC")
     try:
@@ -80,7 +85,8 @@ def to_utc(moment: datetime) -> datetime:
     """Converts an aware datetime to UTC.
 
     Raises:
-        InstantError: it has no time zone, or lies outside the years 1 to 9999 in UTC.
+        InstantError: the datetime has no time zone, or is outside the years 1 to 9999 in
+            UTC.
     """
     if moment.tzinfo is None:
         raise InstantError("has no time zone", "give the datetime a tzinfo, such as datetime.UTC")

@@ -1,4 +1,4 @@
-"""Records of the ledger by which windows aren't run: refusals of windows, pauses of pipelines."""
+"""Records of the ledger that keep windows from being run: refused windows, paused pipelines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from windrow.ingest.model.plan import Window
 
 
 class RefusedWindow(msgspec.Struct, frozen=True):
-    """A record of the ledger: a window was refused for its data. Its next commit removes it.
+    """A record of the ledger: a window was refused for its data. The window's commit removes it.
 
-    `plan`: the digest of the window's plan, empty if none was frozen. `schema`: the digest of
-    what decides which messages are refused (`runner.due.schema_digest`). `code`: windrow's
-    version. The refusal counts as long as all three are the same.
+    The refusal counts only as long as `plan`, `schema` and `code` are unchanged.
+
+    Attributes:
+        window: the window.
+        plan: the digest of its plan; empty if none was frozen.
+        schema: the digest of everything that decides which messages are refused
+            (`runner.due.schema_digest`).
+        code: windrow's version.
+        refused_at: the time of the refusal.
     """
 
     window: Window
@@ -26,9 +32,14 @@ class RefusedWindow(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A record of the ledger: the pipeline is paused, or goes on again. The newest counts.
+    """A record of the ledger: the pipeline is paused or resumed. The newest record counts.
 
-    `number`: its place among the records, from 0 on.
+    Attributes:
+        number: the record's number, from 0 on.
+        paused: True if it pauses the pipeline, False if it resumes it.
+        who: the person who did it.
+        reason: the person's reason; may be empty.
+        recorded_at: the time of the record.
     """
 
     number: int
@@ -38,6 +49,6 @@ class Pause(msgspec.Struct, frozen=True):
     recorded_at: datetime = msgspec.field(name="at")
 
     def __str__(self) -> str:
-        """The record, to follow a pipeline's name: `is paused by ann since ...: why`."""
+        """Returns words that follow a pipeline's name: `is paused by ann since ...: why`."""
         state = f"is paused by {self.who} since" if self.paused else f"was resumed by {self.who} at"
         return f"{state} {instant(self.recorded_at)}{f': {self.reason}' if self.reason else ''}"

@@ -1,4 +1,4 @@
-"""Lookups of a window: the source that each is pinned to, and what it was asked."""
+"""Lookups of a window: the pinned version of each source, and counts of requests and answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import msgspec
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """The version of a source that a lookup of a window asks, in every try and replay.
+    """The version of a source that a lookup of a window asks, in every attempt and replay.
 
-    `source`: what is looked up in, without secrets; `version`: in the source's own words,
-    empty if it can't be asked for an older state again.
+    Attributes:
+        lookup: the name of the lookup.
+        source: the source, without secrets.
+        version: the version, in the source's own notation; empty if an older state of the
+            source can't be asked again.
     """
 
     lookup: str
@@ -22,12 +25,19 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class LookedUp(msgspec.Struct, frozen=True):
-    """The effect of a lookup on the rows of one split.
+    """The counts of a lookup for the rows of one split.
 
-    `keys`: the distinct keys that it asked for; `requests`: how often the source was asked.
-    Each row that was looked up is one of `hits` and `misses`, unless the source refused its
-    key. `first_at` and `last_at`: the begin of the first request and the end of the last one.
-    `answers`: a checksum of the keys and of their answers (`ingest.schema.checksum`).
+    Each row counts as a hit or a miss, unless the source refused its key.
+
+    Attributes:
+        lookup: the name of the lookup.
+        keys: the number of distinct keys that were asked for.
+        hits: the number of rows with an answer.
+        misses: the number of rows without an answer.
+        requests: the number of requests to the source.
+        first_at: the begin of the first request.
+        last_at: the end of the last request.
+        answers: a checksum of the keys and of their answers (`ingest.schema.checksum`).
     """
 
     lookup: str
@@ -41,7 +51,7 @@ class LookedUp(msgspec.Struct, frozen=True):
 
 
 def merge_parts(parts: Iterable[LookedUp]) -> tuple[LookedUp, ...]:
-    """Sums up the parts of each lookup, in the order of their names."""
+    """Adds up the parts of each lookup; the result is sorted by the lookups' names."""
     sum_by_lookup = dict[str, LookedUp]()
     for part in parts:
         sum_by_lookup[part.lookup] = (

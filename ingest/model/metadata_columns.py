@@ -1,8 +1,8 @@
-"""The metadata columns: what a row says about the message that it came from.
+"""The metadata columns, which describe the message that a row comes from.
 
-This is the only list of them. A spec's `metadata` chooses some by name and says what
-each column is called; the names are those of Flink's Kafka table and a few of windrow's
-own. Every function that needs these columns takes that mapping, name -> column.
+There is no other list of them. A spec's `metadata` chooses some of these names and names
+the column for each. The names are those of Flink's Kafka table, and a few of windrow's own.
+Each function that needs the metadata columns takes that mapping, name -> column.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import msgspec
 
 
 class MetadataColumn(msgspec.Struct, frozen=True):
-    """A metadata column: its type and its content, as `docs/settings.md` describes it.
+    """A metadata column.
 
-    `needed` says why every table must have the column; None if a table can do without
-    it.
+    Attributes:
+        type: the type of its values.
+        holds: its content, in words that `docs/settings.md` shows.
+        needed: why every table must have the column; None if a table can do without it.
     """
 
     type: Literal["string", "binary", "int32", "int64", "timestamp", "map", "headers"]
@@ -69,14 +71,14 @@ METADATA: Mapping[str, MetadataColumn] = {
 }
 """All metadata columns by name, in the order of a table's columns.
 
-The window's column is not in the files themselves.
+The window's column is not in the data files: it is the partition column.
 """
 
 ALWAYS = tuple(name for name, column in METADATA.items() if column.needed)
 """The metadata columns that every table has.
 
-Only these are declared as not nullable: any other one can be added to an existing
-table, and is null in its older rows.
+Only they are declared as not nullable. Any other metadata column can be added to an
+existing table, whose older rows have null there.
 """
 
 DEFAULT: Mapping[str, str] = {

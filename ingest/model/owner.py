@@ -21,14 +21,15 @@ LEDGER_ANEW = (
     " doctor SPEC --rebuild-ledger: all that committed windows stand on comes back from the"
     " table's receipts. Rebases that no window began at, and a pause, have to be recorded again."
 )
-"""The advice where a ledger can't be read, or has entries that differ from the table's receipts.
+"""The advice if a ledger can't be read, or if its entries differ from the table's receipts.
 
-No entry is ever overwritten, so such a ledger can't be rebuilt in its place.
+Entries are never overwritten, so such a ledger can't be repaired at the same path or
+database.
 """
 
 
 FORMAT = "2"
-"""The version of windrow's own data in a table and below it."""
+"""The version of the format of windrow's own data in a table and in the folders below it."""
 
 _FORMAT = "windrow.form"
 _NAMES = ("windrow.pipeline", "windrow.ledger", "windrow.grid")
@@ -37,8 +38,13 @@ _NAMES = ("windrow.pipeline", "windrow.ledger", "windrow.grid")
 class TableOwner(msgspec.Struct, frozen=True):
     """The pipeline, the ledger and the grid that a table belongs to.
 
-    A table takes the windows of this pipeline only, with the boundaries that this
-    ledger froze, on this grid.
+    A table accepts only windows of this pipeline, on this grid, with boundaries that this
+    ledger froze.
+
+    Attributes:
+        pipeline: the id of the pipeline.
+        ledger: the id of the ledger.
+        grid: the grid.
     """
 
     pipeline: str
@@ -47,16 +53,21 @@ class TableOwner(msgspec.Struct, frozen=True):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of its new table, for formats that have properties."""
+        """The properties of a new table that record the owner, for formats that have properties."""
         values = (self.pipeline, self.ledger, self.grid)
         return {**dict(zip(_NAMES, values, strict=True)), _FORMAT: FORMAT}
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], where: str) -> TableOwner:
-        """Reads the owner of the table at a place.
+        """Reads the owner from a table's properties.
+
+        Args:
+            properties: the table's properties.
+            where: the table's path or name, for the message.
 
         Raises:
-            SpecError: the table was made by something else, or by a windrow of another format.
+            SpecError: windrow didn't make the table, or another version made it in another
+                format.
         """
         missing = next((name for name in _NAMES if name not in properties), None)
         if missing is not None:
@@ -79,9 +90,9 @@ def refuse_other_owner(table: str, bound: TableOwner, expected: TableOwner) -> N
     """Checks that a table belongs to the pipeline that wants to use it.
 
     Args:
-        table: the table's place, for the message.
+        table: the table's path or name, for the message.
         bound: the owner that is recorded in the table.
-        expected: the owner that the pipeline has.
+        expected: the owner that the pipeline needs.
 
     Raises:
         OwnerError: the table belongs to another pipeline, or to another ledger.
@@ -92,7 +103,7 @@ def refuse_other_owner(table: str, bound: TableOwner, expected: TableOwner) -> N
             f"the table {table} belongs to pipeline {bound.pipeline!r}, not {expected.pipeline!r}"
         )
         error = OwnerError(message, "setup", "")
-        error.advice = (  # without the runbook, which is of backups
+        error.advice = (  # without the runbook of OwnerError, which is about backups
             f"Was the id changed? Set it back to {bound.pipeline}. Else use another path: a table"
             " takes one pipeline, and replacing a window would remove the other one's rows."
         )

@@ -19,9 +19,13 @@ from windrow.ingest.model.boundary import (
 class Window(msgspec.Struct, frozen=True, order=True):
     """The messages of one pipeline between two labels.
 
-    The labels are two instants of the grid, or the two consecutive sequence numbers of
-    a micro-batch. Which offsets lie between them, the boundaries under these labels
-    say.
+    The labels are two instants of the grid, or the two consecutive sequence numbers of a
+    micro-batch. The boundaries of the two labels say which offsets belong to the window.
+
+    Attributes:
+        pipeline: the id of the pipeline.
+        start: the label at which the window starts.
+        end: the label at which it ends.
     """
 
     pipeline: str
@@ -29,7 +33,7 @@ class Window(msgspec.Struct, frozen=True, order=True):
     end: Label
 
     def __post_init__(self) -> None:
-        """Checks that the window has a length, and a micro-batch the length 1."""
+        """Checks that the window ends after its start, and a micro-batch with the next number."""
         require_label("start", self.start)
         require_label("end", self.end)
         batch = (
@@ -49,12 +53,12 @@ class Window(msgspec.Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """The window's value in the window column: its start; the grid gives the end."""
+        """The window's value in the window column: its start. The grid determines the end."""
         return label_text(self.start)
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
-        """Start and end in time, half-open; None for a micro-batch."""
+        """The start and the end as instants, half-open; None for a micro-batch."""
         return (
             (self.start, self.end)
             if isinstance(self.start, datetime) and isinstance(self.end, datetime)
@@ -63,11 +67,18 @@ class Window(msgspec.Struct, frozen=True, order=True):
 
 
 class Split(msgspec.Struct, frozen=True, order=True):
-    """One offset range of one topic-partition; one Spark task reads it.
+    """One offset range of one topic-partition, which one Spark task reads.
 
-    All fields are resolved offsets, no sentinels. `leader_epoch` and `stop_epoch` are
-    the witnesses (`Mark`) of the start and of the stop: no message of the split may
-    have a later epoch than `stop_epoch`.
+    All offsets are resolved, not Kafka's special offsets such as -1.
+
+    Attributes:
+        topic: the topic.
+        partition: its partition.
+        start: the first offset.
+        stop: the offset after the last one.
+        leader_epoch: the leader epoch of the mark at the start (see `Mark`).
+        stop_epoch: the leader epoch of the mark at the stop. No message of the split may
+            have a later epoch.
     """
 
     topic: str
@@ -78,7 +89,7 @@ class Split(msgspec.Struct, frozen=True, order=True):
     stop_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks that the range isn't empty: an empty range needs no task."""
+        """Checks that the range isn't empty, because an empty range needs no task."""
         if not 0 <= self.start < self.stop:
             msg = (
                 f"a split of {self.topic}[{self.partition}] must hold 0 <= start < stop, not"
@@ -92,7 +103,15 @@ class Split(msgspec.Struct, frozen=True, order=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The boundaries and the splits of a window, frozen before anything is written."""
+    """The boundaries and the splits of a window. It is frozen before anything is written.
+
+    Attributes:
+        window: the window.
+        start: the boundary at its start.
+        stop: the boundary at its end.
+        splits: the offset ranges that the tasks read.
+        sink: the identity of the sink.
+    """
 
     window: Window
     start: Boundary
@@ -102,9 +121,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the source ranges and the sink, without code and schema.
+        """SHA-256 of the window, its cluster, its offset ranges and its sink.
 
-        After a refusal the usual fix is another schema, and the plan stays valid.
+        Code and schema aren't part of it. After a refusal the usual fix is another schema,
+        and the plan then stays valid.
         """
         ids = {t.topic: t.topic_id for t in self.stop.topics}
         ranges = [(ids.get(s.topic), s.topic, s.partition, s.start, s.stop) for s in self.splits]
@@ -112,13 +132,13 @@ class Plan(msgspec.Struct, frozen=True):
             [(m.topic, m.partition, m.offset) for m in boundary.marks]
             for boundary in (self.start, self.stop)
         ]
-        # listed one by one, so that a field that a later version adds doesn't change the digest
+        # the fields are listed, so that a field of a later version doesn't change the digest
         content = [self.window, self.stop.cluster_id, ranges, cuts, self.sink]
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
 class Covered(msgspec.Struct, frozen=True, order=True):
-    """A committed offset range, with the topic's id in the place of its name."""
+    """A committed offset range. It has the topic's id instead of the topic's name."""
 
     topic_id: str
     partition: int
@@ -126,12 +146,12 @@ class Covered(msgspec.Struct, frozen=True, order=True):
     stop: int
 
     def overlaps(self, other_range: Covered) -> bool:
-        """Returns whether both hold an offset of the same topic-partition."""
+        """Returns whether both ranges contain an offset of the same topic-partition."""
         same = (self.topic_id, self.partition) == (other_range.topic_id, other_range.partition)
         return same and self.start < other_range.stop and other_range.start < self.stop
 
 
 def covered_ranges(plan: Plan) -> tuple[Covered, ...]:
-    """The ranges of a plan's splits, by topic id."""
+    """Returns the offset ranges of a plan's splits, with topic ids."""
     ids = {t.topic: t.topic_id for t in plan.stop.topics}
     return tuple(Covered(ids[s.topic], s.partition, s.start, s.stop) for s in plan.splits)

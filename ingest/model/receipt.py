@@ -1,4 +1,4 @@
-"""Receipts of committed windows, and the results of the tasks that they are made of.
+"""Receipts of committed windows, and the results of tasks that receipts are made from.
 
 A table keeps its receipts for ever.
 """
@@ -20,16 +20,16 @@ from windrow.ingest.model.source import FrozenStop
 from windrow.ingest.model.writer_schema import WriterSchema
 
 RECEIPT_VERSION = 5
-"""The form of receipts. Only this form is written and read."""
+"""The version of the receipts' format. No other version is written or read."""
 
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 """A checksum in hexadecimal, as `ingest.schema.checksum` defines it."""
 
 
 class Checksums(msgspec.Struct, frozen=True):
-    """Checksums of the rows and the dead letters of one split.
+    """Checksums of the rows and of the dead letters of one split.
 
-    Each covers all columns as they are in a staged file; without rows it is 0.
+    Each covers all columns of the staged data. Without rows it is 0.
     """
 
     rows: Checksum = "0" * 16
@@ -37,9 +37,10 @@ class Checksums(msgspec.Struct, frozen=True):
 
 
 class Tombstones(msgspec.Struct, frozen=True):
-    """A file of the sink with the keys that a window's last changes took out of the table.
+    """A file of the sink with the keys that a window removed from the table.
 
-    An older window that is committed later must not bring these rows back.
+    A key is in it if its last change in the window was a delete. An older window that is
+    committed later must not bring these rows back.
     """
 
     path: str
@@ -48,9 +49,9 @@ class Tombstones(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """The rows that the commits of a window added to a table and removed from it.
+    """The numbers of rows that a window's commits added to a table and removed from it.
 
-    The checksums are sums modulo 2**64.
+    Checksums are sums modulo 2**64.
     """
 
     rows_added: int = 0
@@ -62,17 +63,21 @@ class Changed(msgspec.Struct, frozen=True):
 class Merged(Changed, frozen=True):
     """The effect of a window's commits on a table with a primary key.
 
-    Summed over all windows, rows added less rows removed are the rows of the table, and
-    so are their checksums (of all columns but the bucket's).
+    Summed over all windows, rows added minus rows removed is the number of rows in the
+    table. The same holds for the checksums, which cover all columns but the bucket's.
 
-    The keys that were taken out are recorded in one of two ways. `tombstones` is this
-    generation's file; None if it took out nothing, or if the table marks such rows
-    itself. `tombstones_changed` is for a sink that keeps the tombstones of all windows in one
-    table: their sum over the windows is that table, as with the rows.
+    Removed keys are recorded in one of two ways: in a file per window (`tombstones`), or in
+    one table for all windows (`tombstones_changed`).
 
-    `kept_count` and `unknown` count the keys whose last change in the window left some columns
-    unchanged. `unknown` ones had no row to take the values of all of them from, so that null
-    stands there; all others are `kept_count`.
+    Attributes:
+        tombstones: the file of this generation; None if the window removed no key, or if
+            the table itself marks removed rows.
+        tombstones_changed: the changes to the table of tombstones. Summed over all windows
+            they give that table.
+        kept_count: the number of keys whose last change left some columns unchanged, with
+            the values taken from an earlier row.
+        unknown: the number of such keys without an earlier row for all of these values; the
+            missing ones are null.
     """
 
     tombstones: Tombstones | None = None
@@ -84,31 +89,48 @@ class Merged(Changed, frozen=True):
 class SplitCounts(msgspec.Struct, frozen=True):
     """The counts of one task.
 
-    Each message that was `read` is counted once more: `valid` messages became at least
-    one of `rows` and `deletes`; `dead` ones were refused; `dropped` ones had no value,
-    and the spec says to pass over those; `filtered` ones were fine and became no row.
-    The stager counts by itself the rows and deletes (`rows_staged`) and the dead
-    letters (`dead_staged`) that it was given. `deletes` take rows out of the table by
-    their keys, also if the table has no such row. `truncated` messages lost the part of
-    a timestamp below a microsecond.
+    Each message that was read is valid, dead, dropped or filtered. The stager counts the
+    rows and the dead letters that it was given by itself (`rows_staged`, `dead_staged`).
 
-    `next_offset` is the reader's position at the end. `missing` offsets of the range
-    held no visible message: `aborted` of them were messages of aborted transactions,
-    the others are transaction markers or were compacted away. `skipped` offsets were
-    gone from the log (by retention, truncation, or a deleted topic). `diverged`: the log
-    was truncated below `start` after that was frozen, and grew again before `stop` was
-    frozen; the new messages below `start` are in no window.
-
-    `reasons` counts the dead letters by reason, and `first_dead` holds offset
-    and reason of the first few. `late` and `early` messages have timestamps before and
-    after the window's hours; `late_by` counts the late ones by the key of the window in
-    whose hours they are stamped, and the earliest key counts all before it too.
-    `checksums` are the stager's. `schemas`: id and digest of each writer's schema that
-    was used. `lookups`: what was looked up for the rows of its messages.
-
-    `ignored` messages have fields that no column is for; refused ones don't count.
-    `ignored_fields` counts the paths of the first of these fields in the first of these
-    messages; `others` are the fields beyond, and `*` stands for a map's keys.
+    Attributes:
+        topic: the topic of the split.
+        partition: its partition.
+        start: the first offset of the split.
+        stop: the offset after the last one.
+        next_offset: the reader's position at the end.
+        read: messages that were read.
+        bytes: their size.
+        valid: messages that became at least one row or delete.
+        dead: messages that were refused.
+        dropped: messages without a value, which the spec says to skip.
+        filtered: messages without an error that became no row.
+        rows_staged: rows and deletes that the stager counted.
+        dead_staged: dead letters that the stager counted.
+        aborted: offsets of messages of aborted transactions; a part of `missing`.
+        rows: rows that the valid messages became.
+        deletes: deletes that the valid messages became. A delete removes a row by its key;
+            it counts even if the table has no such row.
+        truncated: messages with a timestamp that lost its part below a microsecond.
+        skipped: offsets that were gone from the log, by retention, truncation or a deleted
+            topic.
+        reasons: the number of dead letters by reason.
+        first_dead: offset and reason of the first few dead letters.
+        late: messages with timestamps before the window's hours.
+        early: messages with timestamps after the window's hours.
+        late_by: the late messages by the key of the window whose hours have their
+            timestamps. The earliest key also counts all messages before it.
+        min_timestamp: the earliest timestamp of a message.
+        max_timestamp: the latest timestamp of a message.
+        diverged: True if the log was truncated below `start` after `start` was frozen, and
+            grew again before `stop` was frozen. The new messages below `start` are in no
+            window.
+        checksums: the stager's checksums.
+        schemas: id and digest of each writer's schema that was used.
+        lookups: the counts of each lookup for the rows.
+        ignored: messages with fields that no column is for, without refused messages.
+        ignored_fields: the number of messages by the path of such a field, in the first
+            ignored messages. Only the first paths are named; all others count as `others`.
+            `*` is any key of a map.
     """
 
     topic: str
@@ -145,21 +167,25 @@ class SplitCounts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
-        """The counts of a split of which nothing was read, up to its end."""
+        """Returns the counts of a split without messages, with the reader's position at its end."""
         range_ = (split.topic, split.partition, split.start, split.stop, split.stop)
         return cls(*range_, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
 
     @property
     def missing(self) -> int:
-        """The offsets of the range that were in the log and held no visible message."""
+        """The offsets of the range that were in the log and held no visible message.
+
+        `aborted` of them were messages of aborted transactions. The others are transaction
+        markers, or were compacted away.
+        """
         return self.stop - self.start - self.read - self.skipped
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The totals of a window, with the meanings of `SplitCounts`.
+    """The totals of a window. The fields have the meanings of `SplitCounts`.
 
-    `read = valid + dead + dropped + filtered`, and `read + invisible + skipped` is the
-    length of the ranges.
+    `invisible` is the sum of the splits' `missing`. `read = valid + dead + dropped +
+    filtered`, and `read + invisible + skipped` is the length of the ranges.
     """
 
     read: int = 0
@@ -189,14 +215,19 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class DeadReplay(msgspec.Struct, frozen=True):
-    """Says that a generation was made by a dead-letter replay.
+    """The facts about a generation that a dead-letter replay made.
 
-    The rows of the generation before stay, and rows of its dead letters are added.
-    `replayed_attempt`: the attempt of the generation before, whose open dead letters were replayed.
-    `read_by`: the attempt that read the log and left all dead letters of the window. Of
-    those, `messages` have been accepted by this generation and the ones before it;
-    `edited` of these were changed before they were decoded. `pins`: the versions that the
-    lookups of the last such replay asked, which are newer than those of the receipt.
+    The rows of the previous generation stay, and rows of its dead letters are added.
+
+    Attributes:
+        replayed_attempt: the attempt of the previous generation. Its remaining dead letters
+            were replayed.
+        read_by: the attempt that read the log and made all dead letters of the window.
+        messages: how many of these dead letters were accepted, by this generation and the
+            ones before it.
+        edited: how many of the accepted messages were edited before they were decoded.
+        pins: the versions that the lookups of the last such replay asked. They are newer
+            than those of the receipt.
     """
 
     replayed_attempt: str = msgspec.field(name="of")
@@ -207,7 +238,7 @@ class DeadReplay(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """A window's rows in another table than the one with the receipt, and their checksum."""
+    """A window's rows in one of the tables that don't have the receipt, and their checksum."""
 
     table: str
     rows: int
@@ -217,18 +248,36 @@ class Routed(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """The sink's record of a committed window: its plan, counts and checksums.
 
-    It is written with the data, in one commit, and is enough to rebuild the ledger
-    from.
+    It is committed together with the data, and the ledger can be rebuilt from receipts
+    alone.
 
-    `seconds`: from the begin of the window's first task to the end of its last one; for
-    a dead-letter replay, how long that took. `partial`: one sentence for each loss that
-    the window has or may have; empty for a complete window. `merged` is filled in by
-    the sink, because only the sink knows what its table held; None if rows are only
-    appended. `dead_replay` is set for a dead-letter replay only. `routed` is filled in
-    by a sink of several tables, with one entry for each of the other tables.
-    `passed_over`: how many offsets the log held below those where topics begin that
-    joined in this window; they are in no window. `pins`: the version that each lookup asked.
-    `stop`: where the pipeline's micro-batches end, if they do.
+    Attributes:
+        plan: the plan of the window.
+        digest: the plan's digest.
+        generation: 0 for the first commit of the window; each replacement adds 1.
+        attempt: the id of the attempt that was committed.
+        request: the id of the request for the run.
+        ledger: the id of the ledger.
+        grid: the pipeline's grid.
+        counts: the totals of the window.
+        splits: the counts of each split.
+        schema: name and type of each column of the schema.
+        code: the version of windrow.
+        staged_at: when the staging was over.
+        seconds: the time from the begin of the window's first task to the end of its last
+            one; for a dead-letter replay, its duration.
+        warnings: one sentence for each warning.
+        partial: one sentence for each loss that the window has or may have; empty for a
+            complete window.
+        version: the version of the receipt's format.
+        merged: the effect on a table with a primary key. The sink sets it, because only the
+            sink knows the table's rows. None if rows are only appended.
+        dead_replay: the facts about a dead-letter replay; else None.
+        routed: one entry for each of the other tables of a sink with several tables.
+        passed_over: the number of offsets in the logs below the start of topics that joined
+            in this window. These offsets are in no window.
+        pins: the version that each lookup asked.
+        stop: the end of the pipeline's micro-batches, if they have one.
     """
 
     plan: Plan
@@ -279,15 +328,16 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def kept_keys(self) -> int:
-        """The number of keys whose last change in the window left values as they were.
+        """The number of keys whose last change in the window left some values unchanged.
 
-        Those with unknown values are among them: an older window may have been to bring them.
+        It includes keys with unknown values: an older window that isn't committed yet may
+        have them.
         """
         return 0 if self.merged is None else self.merged.kept_count + self.merged.unknown
 
     @property
     def done(self) -> bool:
-        """Returns whether the window reaches the end of the pipeline's micro-batches."""
+        """Whether the window reaches the end of the pipeline's micro-batches."""
         return self.stop is not None and not self.stop.remaining_offsets(self.plan.stop)
 
     @property
@@ -297,19 +347,25 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def ignored_fields(self) -> Counter[str]:
-        """The fields that no column is for, as far as they are named, by the messages with them."""
+        """The number of messages by the path of a named field that no column is for."""
         return sum((Counter(dict(split.ignored_fields)) for split in self.splits), Counter[str]())
 
     @property
     def lookups(self) -> tuple[LookedUp, ...]:
-        """What each lookup did for all splits; a key counts once for each split that had it."""
+        """The counts of each lookup over all splits.
+
+        A key counts once for each split that asked for it.
+        """
         return merge_parts(part for split in self.splits for part in split.lookups)
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A receipt that was read from the sink, with the sink's version of its commit.
+    """A receipt that was read from the sink.
 
-    `version` is None if the sink doesn't know it any more.
+    Attributes:
+        receipt: the receipt.
+        version: the table version that the commit made; None if the sink doesn't know it
+            any more.
     """
 
     receipt: Receipt
@@ -317,12 +373,15 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Staging(msgspec.Struct, frozen=True):
-    """The result of one stager: its own count and checksum, and what to commit.
+    """The result of one stager.
 
-    `checksum` covers every column that was staged (`ingest.schema.checksum`), so not
-    the window's column. `committables` are texts that only the sink, or the dead-letter
-    store, that staged them reads: names and sizes of files, or the rows themselves.
-    They are small, and losing them does no harm.
+    Attributes:
+        rows: the stager's own count.
+        checksum: its checksum over every staged column (`ingest.schema.checksum`). The
+            window's column isn't staged.
+        committables: the data to commit, as texts that only the sink or the dead-letter
+            store that staged it can read. They are names and sizes of files, or the rows
+            themselves. They are small, and losing them does no harm.
     """
 
     rows: int = 0
@@ -331,14 +390,18 @@ class Staging(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """The result of one task: its counts, and what to commit.
+    """The result of one task.
 
-    `rows` and `dead` are the committables of its rows and of its dead letters; nobody
-    sees these yet. `refused` holds the number, kinds and first offsets of the dead
-    letters of each stage: limits are checked against it, and the error of a refused
-    window shows it. It isn't in the counts, because the receipt keeps those for ever.
-    `schemas`: the writers' schemas that the task asked the registry for. `ran`: begin
-    and end of the task, in epoch seconds of its machine's clock.
+    Attributes:
+        split: the split that the task read.
+        counts: its counts.
+        rows: the committables of its rows, which no reader sees before the commit.
+        dead: the committables of its dead letters.
+        refused: the number, kinds and first offsets of the dead letters of each stage.
+            Limits are checked against it, and the error of a refused window shows it. It
+            isn't in the counts, because the receipt keeps those for ever.
+        schemas: the writers' schemas that the task asked the registry for.
+        ran: begin and end of the task, in epoch seconds of its machine's clock.
     """
 
     split: Split

@@ -1,6 +1,6 @@
 """Summaries of dead letters: kinds of problems in words, with counts and offsets.
 
-Pure and bounded; no text holds a value of a message.
+Pure. Their size is bounded, and no text contains a value of a message.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 KINDS_MAX = 10
-"""The most kinds that are kept for a stage of one split; the rest counts as `OTHERS`."""
+"""The maximum number of kinds for a stage of one split. All others count as `OTHERS`."""
 
 KINDS_SHOWN = 5
-"""The most kinds that an error's sentence names."""
+"""The maximum number of kinds in an error's sentence."""
 
 OFFSETS_MAX = 3
-"""The most offsets of dead letters that are kept for each stage."""
+"""The maximum number of dead letters' offsets for each stage."""
 
 OTHERS = "other reasons"
 
@@ -41,11 +41,11 @@ class RefusedAt(msgspec.Struct, frozen=True):
 
 
 def in_words(reason: str, detail: str | None) -> str:
-    """The kind of a problem, in words that are the same for all messages that have it.
+    """Returns the kind of a problem, in words that are the same for all messages with the problem.
 
-    `Expected int, got float - at $.items[3].amount` becomes `$.items[].amount expected
-    int, got float`. The path in the document is kept. The position in the text and the
-    index in a list are left out, since they differ from message to message.
+    `Expected int, got float - at $.items[3].amount` becomes `$.items[].amount expected int,
+    got float`. The path in the document is kept. The position in the text and the index in
+    a list are left out, because they differ from message to message.
     """
     problem, _, path = (detail or reason).rpartition(" - at ")
     if not problem:
@@ -63,7 +63,7 @@ def in_words(reason: str, detail: str | None) -> str:
 class Refusals:
     """Counts the dead letters of one split by stage and kind.
 
-    Its memory is bounded, for any number of kinds.
+    Its memory is bounded even if there are very many kinds.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Refusals:
                 first.append(offset)
 
     def by_stage(self) -> tuple[RefusedAt, ...]:
-        """The summary of each stage that refused messages, with at most `KINDS_MAX` kinds."""
+        """Returns a summary of each stage that refused messages, with at most `KINDS_MAX` kinds."""
         return tuple(
             RefusedAt(
                 stage, kinds.total(), most_frequent(kinds, KINDS_MAX), tuple(self._first[stage])
@@ -101,7 +101,7 @@ class Refusals:
 
 
 def most_frequent(counts: Counter[str], limit: int) -> Kinds:
-    """The `limit` most frequent kinds, then the sum of all others as `OTHERS`.
+    """Returns the `limit` most frequent kinds, then the sum of all others as `OTHERS`.
 
     Kinds with equal counts are sorted by name.
     """

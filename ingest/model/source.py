@@ -1,9 +1,9 @@
-"""The settings of a source: which topics, where to start, what to do on loss.
+"""The settings of a source: which topics, where to start, what to do after a loss.
 
-The words are those of Flink's Kafka source. An `Initializer` is Flink's
-OffsetsInitializer (`earliest()`, `latest()`, `timestamp()`, `committedOffsets()`,
-`offsets()`), and says also what to do in the cases that Flink leaves open: no message
-at or after an instant, no committed offset, no offset given for a partition.
+The names are those of Flink's Kafka source. An `Initializer` is Flink's OffsetsInitializer
+(`earliest()`, `latest()`, `timestamp()`, `committedOffsets()`, `offsets()`). It also
+decides the cases that Flink leaves open: no message at or after an instant, no committed
+offset, no offset given for a partition.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ OnLoss = Literal["fail", "skip"]
 OnRemoved = Literal["fail", "drop"]
 Joining = Literal["start", "window"]
 Reset = Literal["fail", "earliest", "latest"]
-"""The reaction to a missing answer: an error, the log's start, or its stable end."""
+"""The reaction if a position has no answer: an error, the log's start, or its stable end."""
 
 # --------------------------------------------------------------------------------------------------
 
 
 class Topics(msgspec.Struct, frozen=True, tag="topics"):
-    """Topics by name, with all their partitions, also those that are added later.
+    """Topics by name, with all their partitions, including partitions that are added later.
 
-    Each of them must exist.
+    All topics must exist.
     """
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Topics(msgspec.Struct, frozen=True, tag="topics"):
 class Pattern(msgspec.Struct, frozen=True, tag="pattern"):
     """Every topic whose whole name matches the regular expression.
 
-    Topics that are created later are included, Kafka's internal ones are not.
+    Topics that are created later are included. Kafka's internal topics aren't.
     """
 
     expression: str
@@ -73,7 +73,7 @@ def selects(selection: Selection, tp: TopicPartition) -> bool:
 
 
 def selection_text(selection: Selection) -> str:
-    """The selection in words, for people."""
+    """Returns the selection in words, for people."""
     if isinstance(selection, Pattern):
         return f"topics matching {selection.expression}"
     return (
@@ -87,27 +87,29 @@ def selection_text(selection: Selection) -> str:
 
 
 class AtLabel(msgspec.Struct, frozen=True, tag="label"):
-    """Start where the first window's label cuts the log, by the settled rule.
+    """The position where the first window's label cuts the log, by the settled rule.
 
-    The first window then holds what belongs to it by time, and nothing earlier.
+    The first window then has the messages that belong to it by time, and no earlier ones.
     """
 
 
 class Earliest(msgspec.Struct, frozen=True, tag="earliest"):
-    """Start at the log's first offset."""
+    """The position at the log's first offset."""
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
-    """Start at the log's end.
+    """The position at the log's end.
 
-    That is the last stable offset, or with read_uncommitted the high watermark.
+    The end is the last stable offset, or with read_uncommitted the high watermark.
     """
 
 
 class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
-    """Start at the first offset at or after an instant, by Kafka's own answer.
+    """The position at the first offset at or after an instant, as Kafka answers it.
 
-    `no_match` says what to do if the log has no such offset.
+    Attributes:
+        moment: the instant.
+        no_match: the reaction if the log has no such offset.
     """
 
     moment: datetime
@@ -115,9 +117,11 @@ class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
 
 
 class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
-    """Start at the offsets that a consumer group has committed.
+    """The position at the offsets that a consumer group has committed.
 
-    `reset` says what to do for a partition without a committed offset.
+    Attributes:
+        group: the consumer group.
+        reset: the reaction for a partition without a committed offset.
     """
 
     group: str
@@ -125,7 +129,12 @@ class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
 
 
 class Given(msgspec.Struct, frozen=True, tag="offsets"):
-    """Start at these offsets; `others` says what to do for all other topic-partitions."""
+    """Positions at given offsets.
+
+    Attributes:
+        offsets: the offset of each of some topic-partitions.
+        others: the position in all other topic-partitions.
+    """
 
     offsets: tuple[tuple[TopicPartition, int], ...]
     others: Reset | GroupOffsets = "fail"
@@ -137,12 +146,10 @@ _PAIR = re.compile(r"partition:(\d{1,19}),offset:(\d{1,19})")
 
 
 def flink_offsets(text: str) -> dict[int, int]:
-    """Reads offsets by partition in Flink's form.
-
-    `partition:0,offset:42;partition:1,offset:300` is an example.
+    """Reads offsets by partition in Flink's form: `partition:0,offset:42;partition:1,offset:300`.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: the text has another form, or names a partition twice.
     """
     offsets: dict[int, int] = {}
     for number, part in enumerate(text.strip().rstrip(";").split(";"), start=1):
@@ -158,18 +165,24 @@ def flink_offsets(text: str) -> dict[int, int]:
 def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     """Reads a position as it is written on a command line.
 
-    It is `earliest`, `latest`, `timestamp:2026-01-02T03:00:00Z` or
-    `timestamp:1767322800000` (epoch milliseconds), `committed:GROUP`, or Flink's
-    `partition:0,offset:42;partition:1,offset:300`. A `?` and `fail`, `earliest` or
-    `latest` may follow, for the case that the position has no answer:
-    `timestamp:...?fail`, `committed:GROUP?earliest`, `partition:0,offset:42?latest`.
+    These forms are accepted:
+
+    - `earliest`
+    - `latest`
+    - `timestamp:2026-01-02T03:00:00Z`, or epoch milliseconds as in
+      `timestamp:1767322800000`
+    - `committed:GROUP`
+    - Flink's `partition:0,offset:42;partition:1,offset:300`
+
+    `?fail`, `?earliest` or `?latest` may follow the last three forms, as in
+    `committed:GROUP?earliest`. It says what happens if the position has no answer.
 
     Args:
         text: the position.
-        topics: the topics that are read; offsets by partition need exactly one.
+        topics: the topics that are read. Offsets by partition need exactly one topic.
 
     Raises:
-        SpecError: it is none of these.
+        SpecError: the text has none of these forms.
     """
     position, _, reset = text.strip().partition("?")
     kind, _, value = position.partition(":")
@@ -202,10 +215,10 @@ _RESETS = {"timestamp": "no_match", "committed": "reset"}
 
 
 def to_given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
-    """Offsets by partition, for the only topic that is read.
+    """Converts offsets by partition to a position, for the only topic that is read.
 
     Raises:
-        ValueError: not exactly one topic is read.
+        ValueError: there isn't exactly one topic.
     """
     names = list(topics)
     if len(names) != 1:
@@ -217,7 +230,7 @@ def moment(text: str) -> datetime:
     """Reads an ISO instant or epoch milliseconds.
 
     Raises:
-        ValueError: it is neither, or an instant without a time zone.
+        ValueError: the text is neither, or an instant without a time zone.
     """
     if not text.strip().isdecimal():
         return parse_instant(text)
@@ -240,19 +253,23 @@ def _position_error(text: str, reason: str) -> SpecError:
 
 
 class FrozenStop(msgspec.Struct, frozen=True):
-    """The end of a pipeline's micro-batches: `window.stop`, and the offsets that it came to.
+    """The end of a pipeline's micro-batches.
 
-    They are exclusive, and have the label of the micro-batch with which they were frozen. A
-    topic-partition that has no mark there came later, and is not read.
+    Attributes:
+        position: `window.stop` of the spec.
+        boundary: the offsets that the position was resolved to, exclusive. Its label is
+            that of the micro-batch with which the end was frozen. A topic-partition without
+            a mark here was created later, and isn't read.
     """
 
     position: Initializer
     boundary: Boundary
 
     def remaining_offsets(self, reached: Boundary) -> dict[TopicPartition, int]:
-        """Counts the offsets from a boundary to the end, of topic-partitions that have any.
+        """Returns the number of offsets between a boundary and the end, by topic-partition.
 
-        Those that were removed by then have none left.
+        Topic-partitions without such offsets are left out, and so are those that were
+        removed.
         """
         marks = reached.cuts(mark.tp for mark in self.boundary.marks)
         return {
@@ -263,13 +280,22 @@ class FrozenStop(msgspec.Struct, frozen=True):
         }
 
     def covers(self, splits: Iterable[Split]) -> bool:
-        """Returns whether all splits lie before the end."""
+        """Returns whether all splits end before or at the frozen end."""
         ends = self.boundary.by_tp()
         return all(split.tp in ends and split.stop <= ends[split.tp].offset for split in splits)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The settings of the source that planning needs, and where it ends, if it does."""
+    """The settings of the source that planning needs.
+
+    Attributes:
+        selection: the topics to read.
+        start: where the first window starts.
+        on_removed: the reaction to a topic that was deleted.
+        on_loss: the reaction to messages that are gone before they were read.
+        joining: where a topic-partition begins that joins later.
+        stop: the frozen end of the micro-batches, if there is one.
+    """
 
     selection: Selection
     start: Initializer = AtLabel()

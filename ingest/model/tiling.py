@@ -1,6 +1,7 @@
-"""Fits frozen boundaries together, so that windows tile in whatever order they run.
+"""Fits frozen boundaries together, so that windows tile in any order of runs.
 
-Pure. Each boundary is clamped between its neighbours; other functions here compare two
+To tile means: each window starts at exactly the offsets at which the previous one stops.
+Pure. Each boundary is clamped between its neighbours. Other functions here compare two
 boundaries.
 """
 
@@ -24,16 +25,17 @@ from windrow.ingest.model.boundary import (
 def clamp(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:
     """Clamps a boundary between its frozen neighbours, so that windows tile. Pure.
 
-    Topic-partitions that only the lower neighbour knows are taken over from it. Those
-    that the upper neighbour doesn't know are left out: they are not read before a later
-    boundary. A partition that the upper neighbour has at 0 is at 0 here too: it
-    belongs, as a whole, to a later window.
+    - A topic-partition that only the lower neighbour knows is taken over from it.
+    - A topic-partition that the upper neighbour doesn't know is left out. A later boundary
+      begins to read it.
+    - A partition that the upper neighbour has at 0 is at 0 here too. All its messages
+      belong to a later window.
 
     Raises:
-        IdentityError: a neighbour is of another cluster, or of another topic of the
-            same name.
+        IdentityError: a neighbour is of another cluster, or has another topic of the same
+            name.
         UnreachableError: a neighbour was frozen meanwhile that doesn't know a
-            topic-partition of this boundary, and its start mark was not asked for; the
+            topic-partition of this boundary, and the boundary has no start mark for it. The
             caller may try again.
     """
     for neighbour in (lower, upper):
@@ -63,11 +65,13 @@ def clamp(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) ->
 
 
 def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
-    """Refuses a boundary that doesn't say where a topic-partition begins, and has to.
+    """Refuses a boundary that lacks the start mark of a joining topic-partition.
 
-    1. A asks the cluster; nothing is frozen below its label.
-    2. B, with an older spec, freezes a lower boundary that lacks a topic.
-    3. A freezes its boundary, without a start mark for that topic.
+    It happens in a race of two runs:
+
+    1. Run A asks the cluster while no lower boundary is frozen.
+    2. Run B, with an older spec, freezes a lower boundary without a topic of A.
+    3. Run A freezes its boundary, which has no start mark for that topic.
     """
     for tp in sorted(tps):
         raise UnreachableError(
@@ -84,8 +88,7 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
     """Refuses a boundary whose cluster or topics differ from those of a neighbour. Pure.
 
     Raises:
-        IdentityError: they are of different clusters, or of different topics of the
-            same name.
+        IdentityError: the clusters differ, or a topic has another id.
     """
     advice = (
         "The topic was recreated, or the cluster replaced. windrow rebase SPEC shows how to go on"
@@ -114,14 +117,15 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
 
 
 def offset_ranges(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
-    """Returns where a window starts and stops in each topic-partition of `stop`, in order.
+    """Returns the start and the stop mark of a window in each topic-partition of `stop`, in order.
 
     Pure. In a topic-partition that `start` doesn't know, the window begins at the start
-    mark in `stop`. Without one, it was left out of `start` on purpose and its range is
-    empty.
+    mark in `stop`. If there is no start mark, the topic-partition was left out of `start`
+    on purpose, and its range is empty.
 
     Raises:
-        ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
+        ValueError: `stop` cuts below `start`, so the two were not frozen by the same
+            ledger.
     """
     marks_at_start, start_marks = start.cuts(m.tp for m in stop.marks), stop.joining_marks(start)
     ranges = {m.tp: (marks_at_start.get(m.tp) or start_marks.get(m.tp) or m, m) for m in stop.marks}
@@ -133,7 +137,7 @@ def offset_ranges(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple
 
 
 def _merge_topics(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
-    """The topics of both, each with the larger number of partitions."""
+    """Returns the topics of both boundaries, each with the larger number of partitions."""
     topics = lower.by_topic()
     for topic in boundary.topics:
         partition_count = max(
@@ -144,10 +148,10 @@ def _merge_topics(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
 
 
 def _carry_marks(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
-    """The boundary's own marks, and those that only the lower neighbour has.
+    """Returns the boundary's own marks, and the marks that only the lower neighbour has.
 
-    The latter become `removed`, unless the partition was added after the boundary was
-    resolved.
+    The neighbour's marks become `removed`, or `clamped` if the partition was added after
+    the boundary was resolved.
     """
     own_marks, topic_by_name = boundary.by_tp(), boundary.by_topic()
     carried = {}
@@ -163,16 +167,17 @@ def _carry_marks(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Ma
 def _added_marks(
     lower: Boundary, boundary: Boundary, upper: Boundary | None
 ) -> dict[TopicPartition, Mark]:
-    """Marks of partitions that were added since the lower neighbour and not selected here.
+    """Returns marks of partitions that were added after the lower neighbour and not selected here.
 
-    They are carried on if the upper neighbour reads them:
+    They are needed if the upper neighbour reads them:
 
     1. The topic has one partition at label 1.
-    2. It gets another one.
-    3. A selects both and freezes label 3: windows from label 1 on read all of the
-       second one.
-    4. B, which selected only the first, freezes label 2. If its boundary didn't know
-       the second partition, no window would read the messages that this had by then.
+    2. The topic gets a second partition.
+    3. Run A selects both partitions and freezes label 3. Windows after label 1 must read
+       the whole second partition.
+    4. Run B selects only the first partition and freezes label 2. If its boundary didn't
+       know the second partition, the messages that this partition has by then would be in
+       no window.
     """
     read = {} if upper is None else lower.cuts(upper.by_tp())
     own_marks = boundary.cuts(read)
@@ -184,10 +189,10 @@ def _added_marks(
 
 
 def _raise_to(mark: Mark, below: Mark) -> Mark:
-    """A mark, moved to `below` if it lies under it.
+    """Returns a mark, moved up to `below` if it is under it.
 
-    A log start exactly at a neighbour's proven cut lost nothing, so it stops being a
-    `log_start`.
+    A `log_start` exactly at the proven cut of the lower neighbour lost no message, so it
+    stops being a `log_start`.
     """
     proven = (
         below.offset == mark.offset and below.origin != "log_start" and mark.origin == "log_start"
@@ -198,9 +203,9 @@ def _raise_to(mark: Mark, below: Mark) -> Mark:
 
 
 def _lower_to(mark: Mark, above: Mark) -> Mark:
-    """A mark, moved to `above` if it lies over it.
+    """Returns a mark, moved down to `above` if it is over it.
 
-    A `log_start` that is moved down stays one: the messages before it are gone.
+    A `log_start` that is moved down stays a `log_start`: the messages before it are gone.
     """
     if mark.offset <= above.offset:
         return _with_older_witness(mark, above)
@@ -210,14 +215,15 @@ def _lower_to(mark: Mark, above: Mark) -> Mark:
 
 
 def _with_older_witness(mark: Mark, neighbour: Mark) -> Mark:
-    """A mark with the older one of its own and its neighbour's witness.
+    """Returns a mark with the smaller leader epoch of it and its neighbour.
 
-    That is only for two marks at the same offset. The older witness proves more:
+    The epoch changes only if both marks have the same offset. The smaller epoch proves
+    more:
 
     1. A boundary cuts at 600, under epoch 5.
-    2. The log is cut off at 400 and grows to 600 or beyond, under epoch 6.
+    2. The log is truncated at 400 and grows to 600 or beyond, under epoch 6.
     3. The next boundary cuts at 600 too, so its window is empty.
-    4. The window after that begins at 600: only epoch 5 shows that the log was cut off.
+    4. The window after that begins at 600. Only epoch 5 shows that the log was truncated.
     """
     epochs = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
     return (
@@ -230,7 +236,7 @@ def _with_older_witness(mark: Mark, neighbour: Mark) -> Mark:
 def difference(first: Boundary, second: Boundary) -> str:
     """Describes how the cuts of two boundaries differ; empty if they don't.
 
-    How each cut was determined doesn't matter.
+    The way in which a cut was determined isn't compared.
     """
     if first.label != second.label or not (
         same_source(first, second) and same_source(second, first)
@@ -243,18 +249,18 @@ def difference(first: Boundary, second: Boundary) -> str:
 
 
 def same_source(lower: Boundary, upper: Boundary) -> bool:
-    """Returns whether the upper one of two boundaries has all topics of the lower one.
+    """Returns whether the upper boundary has all topics of the lower one.
 
-    The topics must have the same ids, and the boundaries be of the same cluster.
+    The boundaries must be of the same cluster, and the topics have the same ids.
     """
     return lower.cluster_id == upper.cluster_id and _ids(lower) <= _ids(upper)
 
 
 def stop_start_difference(stop: Boundary, start: Boundary) -> str:
-    """Describes how the end of a window differs from the start of the next one.
+    """Describes how a window's end differs from the next window's start; empty if it doesn't.
 
-    Empty if it doesn't. A rebase may lie between them: its boundary is of another
-    cluster, or has topics under other ids, or lacks some.
+    There may be a rebase between the two. Then the second boundary is of another cluster,
+    or has topics with other ids, or lacks topics.
     """
     if same_source(stop, start) or stop.label != start.label:
         return difference(stop, start)
@@ -262,9 +268,9 @@ def stop_start_difference(stop: Boundary, start: Boundary) -> str:
 
 
 def comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
-    """The topic-partitions in which two boundaries of one label must have the same offset.
+    """Returns the topic-partitions in which two boundaries of one label must have the same offset.
 
-    After a rebase these are only those of the topics that stay, under the same ids.
+    After a rebase these are only the topics that keep their ids.
     """
     if stop.cluster_id != start.cluster_id:
         return []

@@ -1,4 +1,4 @@
-"""A schema of a registry, with which the writer of some messages wrote them."""
+"""Schemas of a registry, with which producers wrote messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import hashlib
 import msgspec
 
 MOST_CHARACTERS = 1 << 20
-"""The largest size of a schema with all its references; a larger one is refused."""
+"""The maximum size of a schema with all its references, in characters. A larger one is refused."""
 
 
 class WriterSchema(msgspec.Struct, frozen=True):
-    """A schema with all schemas that it refers to. An id means the same schema for ever.
+    """A schema with all schemas that it refers to. An id always means the same schema.
 
-    `id`: what messages name it by, a number or a GUID of the registry. `kind`: `AVRO`,
-    `PROTOBUF` or `JSON`. `references`: name and text of each schema that it refers to;
-    each comes after those that it refers to itself.
+    Attributes:
+        id: the id in messages: a number or a GUID of the registry.
+        kind: `AVRO`, `PROTOBUF` or `JSON`.
+        text: the text of the schema.
+        references: name and text of each schema that it refers to. A schema comes after
+            those that it refers to itself.
     """
 
     id: str
@@ -25,7 +28,7 @@ class WriterSchema(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Its length in characters, with its references."""
+        """The length in characters, with the references."""
         return len(self.text) + sum(len(name) + len(text) for name, text in self.references)
 
     @property

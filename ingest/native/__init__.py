@@ -1,5 +1,4 @@
 """Functions that numba compiles to machine code.
 
-The code is made once for a machine and a version; everybody else loads it without
-numba.
+The code is made once for a machine and a version. After that, processes load it without numba.
 """

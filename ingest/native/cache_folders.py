@@ -1,7 +1,7 @@
 """Folders in which compiled code is kept.
 
-A folder is named by everything that the code depends on. Nobody but the user who runs
-it may write to it.
+A folder's name is a digest of everything that the code depends on. Only the user who made the
+folder may write to it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "
 
 
 def folders(source: Path) -> Iterator[Path]:
-    """Folders for the code compiled from a module, best first.
+    """Yields the folders for the code compiled from a module, best first.
 
-    The first is next to Python's own compiled modules and may be read by all who may read
-    these, the second in the user's cache. A folder is left out if it can't be written to,
-    unless the first has the code already, as where another user has set up the
-    environment; the second, if others could write to it.
+    1. A folder next to Python's own compiled modules, with the same readers. It is left out if it
+       can't be written to, unless it has the code already (another user may have set up the
+       environment).
+    2. A folder in the user's cache. It is left out if it can't be written to, or if others could
+       write to it.
     """
     name = fingerprint(source)
     next_to_source = Path(cache_from_source(str(source))).parent / "compiled" / name
     code = next_to_source / f"{source.stem}.code"
-    # a folder that isn't this user's to read has no code for it, and is no error
+    # a folder that this user can't read has no code for this user, which is no error
     if os.path.isfile(code) or _writable(next_to_source, mode=0o755):  # noqa: PTH113
         yield next_to_source
     try:
@@ -45,17 +46,18 @@ def folders(source: Path) -> Iterator[Path]:
 
 
 def sources(source: Path) -> list[Path]:
-    """Files that become part of the code compiled from a module.
+    """Returns the files that become part of the code compiled from a module.
 
-    Those of its own folder, of the folder `shared` next to that, and of this folder.
+    They are the modules of its own folder, of the folder `shared` next to that folder, and of this
+    folder.
     """
     places = Path(__file__).parent, source.parent, source.parent.parent / "shared"
     return list(dict.fromkeys(path for folder in places for path in sorted(folder.glob("*.py"))))
 
 
 def fingerprint(source: Path) -> str:
-    """A digest that changes with everything that a module's compiled code depends on."""
-    # numba uses no ability then that another processor of the kind may lack
+    """Returns a digest that changes with everything that a module's compiled code depends on."""
+    # with this setting numba uses no ability that another processor of this kind may lack
     generic = os.environ.get("NUMBA_CPU_NAME") == "generic"
     made_for = [platform.machine()] if generic else processor()
     digest = hashlib.sha256()
@@ -78,7 +80,7 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def processor() -> list[str]:
-    """The first processor of Linux's list that describes its abilities, as sorted lines.
+    """Returns the lines about the first processor's abilities in Linux's list, sorted.
 
     numba checks its own cache against the processor, too.
     """
@@ -96,7 +98,7 @@ def processor() -> list[str]:
 def _writable(*folders: Path, mode: int = 0o700) -> bool:
     """Returns whether the last folder can be written to.
 
-    Missing folders are made, in their order, with a mode: for this user alone.
+    Missing folders are made in order. The mode of a new folder is by default for this user only.
     """
     try:
         for folder in folders:
@@ -108,9 +110,9 @@ def _writable(*folders: Path, mode: int = 0o700) -> bool:
 
 
 def _private(folder: Path) -> bool:
-    """Returns whether a folder is this user's own.
+    """Returns whether a folder belongs to this user alone.
 
-    It may not be a link, and nobody else may write to it.
+    It may not be a link, and no other user may write to it.
     """
     about = folder.lstat()
     return (
@@ -121,6 +123,6 @@ def _private(folder: Path) -> bool:
 
 
 def _is_world_writable(folder: Path) -> bool:
-    """Returns whether anybody may replace what is in a folder."""
+    """Returns whether every user may replace the files in a folder."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

@@ -1,7 +1,7 @@
-"""Compiled functions as other modules call them.
+"""Compiled functions, ready to be called by other modules.
 
-They are loaded from where they are kept, without numba: another process makes them.
-This folder's README.md says what that saves a worker.
+They are loaded from disk without numba, because another process makes them. This folder's
+README.md says what that saves a worker.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _MAKE = (
     "import sys; from windrow.ingest.native.compiling import image_of;"
     " sys.stdout.buffer.write(image_of(sys.argv[1]).pack())"
 )
-"""What a new Python runs to make a module's code."""
+"""Script with which a new Python makes a module's code."""
 
 _KEEP = (
     "import sys; from windrow.ingest.native.calling import Compiled; Compiled(sys.argv[1]).keep()"
 )
-"""What a new Python runs to make a module's code, and to keep it."""
+"""Script with which a new Python makes a module's code and keeps it on disk."""
 
 
 class Compiled:
@@ -49,17 +49,17 @@ class Compiled:
 
     The first access loads all of them, or makes them first.
 
-    They are kept in a folder that is named by their sources: so stale code is never
-    loaded. Of processes that begin at once one makes them, and the others wait for it.
-    Damaged files are made again. If no such folder can be written to, each process
-    makes them for itself.
+    They are kept in a folder that is named by a digest of their sources, so old code is never
+    loaded. If several processes begin at the same time, one of them makes the code, and the
+    others wait for it. Damaged files are made again. If no such folder can be written to, each
+    process makes the code for itself.
+
+    Args:
+        module: the name of the module. It is imported only to make code, in another process.
     """
 
     def __init__(self, module: str) -> None:
-        """Names the functions' module.
-
-        `module`: its name. It is imported only to make code, in another process.
-        """
+        """Loads nothing yet."""
         self.module = module
         self._loading = threading.Lock()
         self._label = f"machine code of {module}, which is made once and kept"
@@ -67,7 +67,7 @@ class Compiled:
         self._reported_at = 0.0
 
     def __getattr__(self, name: str) -> Function:
-        """The function of this name."""
+        """Returns the function with this name."""
         if name.startswith("_"):
             raise AttributeError(name)
         with self._loading:
@@ -81,9 +81,9 @@ class Compiled:
     def ready(self) -> bool:
         """Returns whether the functions can be called without a wait.
 
-        If they have to be made, another process begins to, which may outlive this one, and
-        the caller does without them meanwhile. Where they can't be kept, nobody else can make
-        them: then the first call does.
+        If they have to be made, another process begins to make them, and may outlive this process.
+        The caller does without them in the meantime. If no folder can keep them, another process
+        can't make them for this one. Then the first call makes them.
         """
         if "_functions" in vars(self):
             return True
@@ -95,7 +95,7 @@ class Compiled:
                 stdin=nothing,
                 stdout=nothing,
                 stderr=nothing,
-                start_new_session=True,  # what ends this process doesn't end it
+                start_new_session=True,  # a signal that ends this process doesn't end it
             )
             self._reported_at = time.monotonic() + SECONDS - AGAIN_SECONDS
         if self._maker is None or self._maker.poll() is not None:
@@ -110,7 +110,7 @@ class Compiled:
         return any(file.is_file() for file in self._files())
 
     def keep(self) -> None:
-        """Makes the functions, if they aren't kept yet, and doesn't load them."""
+        """Makes the functions, if they aren't kept yet, without loading them."""
         self._image()
 
     @cached_property
@@ -118,7 +118,7 @@ class Compiled:
         return load_image(self._image())
 
     def _source(self) -> Path:
-        """The module's file, without importing the module."""
+        """Returns the module's file, without importing the module."""
         spec = find_spec(self.module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(self.module)
@@ -127,12 +127,12 @@ class Compiled:
         return source
 
     def _files(self) -> Iterator[Path]:
-        """The places where the code may be kept, best first."""
+        """Yields the files in which the code may be kept, best first."""
         name = self.module.rpartition(".")[2] + ".code"
         return (folder / name for folder in folders(self._source()))
 
     def _image(self) -> Image:
-        """The code that is kept; otherwise it is made, and kept."""
+        """Returns the kept code; if there is none, makes and keeps it."""
         image = None
         with waiting_for(self._label):
             for file in self._files():
@@ -160,7 +160,7 @@ class Compiled:
             return image or self._make_image()
 
     def _make_image(self) -> Image:
-        """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
+        """Compiles in its own process: this process would hold numba and LLVM until it ends."""
         process = subprocess.run(
             self._command(_MAKE),
             env=_environment(),
@@ -182,18 +182,18 @@ class Compiled:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a new Python that imports what this one does."""
+    """Returns the environment of a new Python that can import the same modules."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def loaded_sources() -> set[str]:
-    """Source files of the compiled code in this process, imported by it or not."""
+    """Returns the source files of the compiled code in this process, imported or not."""
     return set(_SOURCES)
 
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lets one process after the other into the block, where the folder's disk has locks."""
+    """Lets one process after the other into the block, if the folder's file system has locks."""
     lock_file = None
     try:
         with suppress(OSError):
@@ -206,12 +206,12 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _keep(file: Path, data: bytes) -> None:
-    """Writes a file, which has its name only when it is whole."""
+    """Writes a file, which gets its name only when it is complete."""
     handle, name = tempfile.mkstemp(dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)
-        Path(name).chmod(0o644)  # who may read it, its folder says
+        Path(name).chmod(0o644)  # the folder decides which users may read it
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)

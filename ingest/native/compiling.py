@@ -1,14 +1,14 @@
-"""Making machine code of functions.
+"""Compiles functions to machine code.
 
-numba compiles them, and LLVM writes an object file for each module.
+numba compiles the functions, and LLVM writes an object file for each module.
 
-Loops over every byte of the messages are written in the part of Python that numba
-compiles. A module with such functions imports this one, and numba with it: so both are
-imported only to make code. Other modules call the functions through `calling.Compiled`.
+Loops over every byte of the messages are written in the part of Python that numba compiles.
+A module with such functions imports this module, and with it numba. So both are imported only
+to make code. Other modules call the functions through `calling.Compiled`.
 
-No other module uses what isn't public of numba: all of `numba.core` and `numba.np`, and
-`_getvalue`. It was seen in numba 0.68, and any release may change it:
-`tests/shape/test_internals.py` tells what is gone.
+Only this module uses names of numba that aren't public: all of `numba.core` and `numba.np`, and
+`_getvalue`. They exist in numba 0.68, and any release may change them.
+`tests/shape/test_internals.py` fails if a name is gone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
     "void",
     "word_at",
 ]
-"""All that modules with compiled functions need; nothing else imports numba."""
+"""All names that modules with compiled functions need. Only this module imports numba."""
 
 _FLAGS = {
     "nogil": True,
@@ -64,8 +64,8 @@ _FLAGS = {
 }
 """Options of numba.
 
-Python's lock is released; divisions don't check for zero; numba's memory management is
-left out, and so is what Python and C would call, which takes a quarter of the time to make.
+Python's lock is released. Divisions don't check for zero. numba's memory management is left out.
+So are the wrappers for calls from Python and from C, which take a quarter of the compile time.
 Bounds are checked only with NUMBA_BOUNDSCHECK=1.
 """
 _njit: Any = numba.njit  # numba's types don't know these flags
@@ -76,30 +76,36 @@ _signatures: Any = sigutils
 _populate: Any = populate_array
 
 intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
-"""Makes a function of LLVM's instructions.
+"""Makes a function from LLVM's instructions.
 
-Its first argument is numba's, not the caller's.
+The first argument of such a function comes from numba, not from the caller.
 """
 
 
 @dataclass(frozen=True)
 class Compilable:
-    """A function that Python calls, with its signature."""
+    """A function that Python calls.
+
+    Attributes:
+        function: the function.
+        signature: a text, or numba's types of the arguments.
+    """
 
     function: Function
     signature: object
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
-    """Marks a function that Python calls.
+    """Returns a decorator that marks a function for calls from Python.
 
-    `signature`: a text, or numba's types of its arguments.
+    Args:
+        signature: a text, or numba's types of the arguments.
     """
     return lambda function: Compilable(function, signature)
 
 
 def part(function: Function) -> Function:
-    """Marks a part of compiled functions.
+    """Makes a function a part of compiled functions.
 
     It becomes part of each function that calls it, and is never called from Python.
     """
@@ -107,9 +113,9 @@ def part(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Marks a part that is inlined wherever it is called.
+    """Makes a function a part that is inlined at each call.
 
-    For parts that are called for every value, and have many arguments.
+    This suits parts that are called for every value and have many arguments.
     """
     return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
 
@@ -117,15 +123,15 @@ def inlined(function: Function) -> Function:
 # --------------------------------------------------------------------------------------------------
 
 OCTETS = types.Array(types.uint8, 1, "C", readonly=True)
-"""Type of bytes that are only read: those of messages are in Arrow's memory."""
+"""Type of bytes that are only read, such as messages in Arrow's memory."""
 
 CHECKED = bool(_settings.BOUNDSCHECK)
-"""Whether all bounds are checked; tests do so."""
+"""True if all bounds are checked, as in tests."""
 
 
 @intrinsic
 def _memory(_: Any, array: Any) -> Any:
-    """Address of a contiguous array's first element, which can be indexed."""
+    """Returns the address of a contiguous array's first element, which can be indexed."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -139,11 +145,11 @@ def _itself(array: Any) -> Any:
 
 
 memory = _itself if CHECKED else _memory
-"""A contiguous array's memory, for functions that are called often.
+"""The memory of a contiguous array, for functions that are called often.
 
-An array is many words, which numba passes on at each call; its memory is one. It is
-indexed like the array, and lives no longer than it. Its bounds can't be checked: where
-they have to be, it is the array itself.
+numba passes an array as many words at each call, but its memory as one word. The memory is
+indexed like the array, and is valid only as long as the array. Its bounds can't be checked, so
+with CHECKED it is the array itself.
 """
 
 
@@ -175,7 +181,7 @@ The caller makes sure that all eight exist.
 
 @intrinsic
 def trailing_zeros(_: Any, value: Any) -> Any:
-    """Bits below the lowest one that is set, of a number that isn't 0."""
+    """Counts the bits below the lowest set bit of a number that isn't 0."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], _utils.true_bit)
@@ -185,7 +191,7 @@ def trailing_zeros(_: Any, value: Any) -> Any:
 
 @intrinsic
 def leading_zeros(_: Any, value: Any) -> Any:
-    """Bits above the highest one that is set, of a number that isn't 0."""
+    """Counts the bits above the highest set bit of a number that isn't 0."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], _utils.true_bit)
@@ -220,7 +226,7 @@ The caller makes sure that the memory has room for all eight.
 
 @inlined
 def below(n: Any) -> Any:
-    """Mask of the first n bytes of a number from `word_at`; n is 1 to 8."""
+    """Returns the mask of the first n bytes of a number from `word_at`; n is 1 to 8."""
     return ~np.uint64(0) >> np.uint64(64 - 8 * n)
 
 
@@ -254,7 +260,7 @@ def _compilables(module: ModuleType) -> dict[str, Compilable]:
 
 @intrinsic
 def _array(_: Any, data: Any, shape: Any) -> Any:
-    """The contiguous array at an address.
+    """Returns the contiguous array at an address.
 
     numba's own `carray` needs its memory management, which is left out.
     """
@@ -278,7 +284,7 @@ def _array(_: Any, data: Any, shape: Any) -> Any:
 
 
 def _compile(compilable: Compilable) -> tuple[Any, EntryPoint]:
-    """Compiles a function that takes words only, and calls the given one.
+    """Compiles a function that only takes words, and calls the given function.
 
     Returns numba's library and the function's entry in it.
     """
@@ -301,7 +307,7 @@ def _compile(compilable: Compilable) -> tuple[Any, EntryPoint]:
             values.append(f"a{i}")
             parameters.append(Parameter(str(kind)))  # type: ignore[arg-type]
     scope = {"function": part(compilable.function), "array": _array}
-    # the text is made of names from above
+    # the text only consists of the names in the loop above
     entry = f"def entry({', '.join(names)}):\n    return function({', '.join(values)})"
     exec(entry, scope)  # noqa: S102
     compiled_entry = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]

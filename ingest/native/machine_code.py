@@ -1,4 +1,4 @@
-"""Machine code as it is kept and called.
+"""Machine code as it is kept on disk and called.
 
 It is an object file, and a description of how Python calls the functions in it.
 """
@@ -17,28 +17,30 @@ import msgspec
 import numpy as np
 
 Function = Callable[..., Any]
-"""A function as Python sees it.
+"""A function for callers in Python.
 
-Python's types can't describe what machine code makes of its arguments.
+Python's types can't describe how its arguments become words of machine code.
 """
 
 _LOADED: list[object] = []
-"""Keeps what LLVM has loaded: it unloads what nobody refers to."""
+"""References to the code that LLVM has loaded: LLVM unloads code without references."""
 
 
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r-(?:.*\n(?![0-9a-f]+-))*)", re.MULTILINE)
-"""Memory in Linux's smaps that nobody can write to: begin, end, and the rest."""
+"""Read-only memory in Linux's smaps: begin, end, and the other lines."""
 
 
 class DamagedCodeError(ValueError):
-    """The bytes are not those that were kept."""
+    """The bytes differ from the bytes that were kept."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
     """A parameter: a number, or a contiguous array of numbers.
 
-    `type`: of the number or numbers; `dimensions`: of the array, 0 for a number;
-    `written`: whether the function writes to the array.
+    Attributes:
+        type: the type of the number, or of the array's numbers.
+        dimensions: the number of the array's dimensions; 0 for a number.
+        written: True if the function writes to the array.
     """
 
     type: Literal["int64", "int32", "uint64", "uint8"]
@@ -46,12 +48,12 @@ class Parameter(msgspec.Struct, frozen=True):
     written: bool = False
 
     def words(self, argument: Any) -> Iterator[int]:
-        """Words that the machine code gets for an argument.
+        """Yields the words that the machine code gets for an argument.
 
-        The number itself, or an array's address and lengths.
+        They are the number itself, or an array's address and lengths.
 
         Raises:
-            TypeError: it is another array than the code was made for.
+            TypeError: the array differs from the array that the code was made for.
         """
         if not self.dimensions:
             yield int(argument)
@@ -76,7 +78,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> list[Any]:
-        """Types of the words, for C."""
+        """The C types of the words."""
         return (
             [ctypes.c_void_p, *[ctypes.c_int64] * self.dimensions]
             if self.dimensions
@@ -87,7 +89,10 @@ class Parameter(msgspec.Struct, frozen=True):
 class EntryPoint(msgspec.Struct, frozen=True):
     """A function in the object file.
 
-    `symbol`: its name in the file; `gives`: whether it returns a number.
+    Attributes:
+        symbol: the function's name in the file.
+        parameters: the function's parameters.
+        gives: True if the function returns a number.
     """
 
     symbol: str
@@ -96,19 +101,24 @@ class EntryPoint(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """Machine code: LLVM's object file, and its functions that are called from outside."""
+    """Machine code with its entries.
+
+    Attributes:
+        code: LLVM's object file.
+        entries: the functions that are called from outside, by name.
+    """
 
     code: bytes
     entries: dict[str, EntryPoint]
 
     def pack(self) -> bytes:
-        """Bytes to keep, with a digest by which a file that was cut off is recognised."""
+        """Returns the bytes to keep, with a digest that detects a file that was cut off."""
         data = msgspec.msgpack.encode(self)
         return hashlib.sha256(data).digest() + data
 
 
 def unpack_image(data: bytes) -> Image:
-    """The image in bytes from `pack`.
+    """Reads an image from the bytes of `pack`.
 
     Raises:
         DamagedCodeError: the digest doesn't match.
@@ -124,7 +134,7 @@ def load_image(image: Image) -> dict[str, Function]:
     """Loads an object file with LLVM, until the process ends; returns its functions.
 
     Raises:
-        RuntimeError: they call a function of C that this process doesn't have.
+        RuntimeError: the functions call a C function that this process doesn't have.
     """
     import llvmlite.binding as llvm
 
@@ -141,10 +151,10 @@ def load_image(image: Image) -> dict[str, Function]:
 
 
 def _function(address: int, entry: EntryPoint) -> Function:
-    """Makes a Python function of the code at an address.
+    """Makes a Python function from the code at an address.
 
-    It is called as numba calls it: with places for the result and for an error, then
-    the words; it returns 0 if it succeeded. Python's lock is released meanwhile.
+    The code is called by numba's convention: the arguments are places for the result and for an
+    error, then the words, and it returns 0 on success. Python's lock is released during the call.
     """
     types = [kind for parameter in entry.parameters for kind in parameter.types]
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
@@ -165,17 +175,17 @@ def _function(address: int, entry: EntryPoint) -> Function:
 
 
 def _forget_pages_of(library: str) -> None:
-    """Takes a library's pages out of this process's memory.
+    """Removes a library's pages from this process's memory.
 
-    They are read again when needed. LLVM runs once through forty megabytes of them,
-    which a worker would hold to its end.
+    The pages are read again when they are needed. LLVM runs once through forty megabytes of
+    them, which a worker would otherwise hold until it ends.
     """
     try:
         maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # another system than Linux
     for begin, end, mapping in _MAPPING.findall(maps):
-        # pages that were never written to, and aren't in swap, are in the file: nothing is lost
+        # Pages that were never written to, and aren't in swap, are in the file. So no data is lost.
         if library in mapping and all(
             re.search(rf"^{kind}: +0 kB$", mapping, re.MULTILINE)
             for kind in ("Private_Dirty", "Swap")

@@ -1,6 +1,6 @@
 """Use of addresses in compiled code: calls of C functions, reads and writes of words.
 
-Parts of other modules' functions.
+These functions are parts of other modules' compiled functions.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _call_to(result: types.Type) -> Callable[..., Any]:
 call_at = intrinsic(_call_to(types.int64))
 """Calls the C function at an address, with a tuple of words.
 
-Also a function that returns nothing: its result is then not used.
+It can also call a function without a result; the returned number is then meaningless.
 """
 
 call32_at = intrinsic(_call_to(types.int32))
-"""Calls a C function that returns an int, of 32 bits."""
+"""Calls a C function that returns a 32-bit int."""
 
 
 def _load_from(kind: types.Type) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ put_byte_at = intrinsic(_put(types.uint8))
 def copy_bytes(source: Any, length: Any, target: Any) -> None:
     """Copies bytes from one address to another, eight at a time.
 
-    It never touches a byte beyond them.
+    It never reads or writes a byte beyond the length.
     """
     while length >= 8:
         put_int64_at(target, int64_at(source))

@@ -1,1 +1,1 @@
-"""Observers: where figures of runs are told."""
+"""Observers: the destinations of figures about runs."""

@@ -1,7 +1,8 @@
 """Figures for Prometheus: in a file for node_exporter's textfile collector, or at a Pushgateway.
 
-A run is a process that ends, and the next one would count from 0. So a report reads what the place
-has, adds what was seen since the last report, and writes that.
+A run is a process that ends, and the next run would count from 0 again. So a report reads
+the current figures from the file or the Pushgateway. It adds what the run has counted since
+its last report, and writes the sums.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from windrow.ingest.errors import UnreachableError, require_extra
 from windrow.ingest.ports.observer import FIGURES, Observer
 
 REST = 60.0
-"""Seconds without a report after one that failed, so that not each window waits for it again."""
+"""The seconds without a report after a failed one, so that not every window waits for a timeout."""
 
 TIMEOUT = 5.0
-"""Seconds that a Pushgateway may take for an answer."""
+"""The maximum seconds that a Pushgateway may take for an answer."""
 
 
 def observer_of(pipeline_id: str) -> Observer | None:
-    """Makes the observer that the environment asks for; None without one."""
+    """Makes the observer that the environment configures; None if it configures none."""
     destination = os.environ.get("WINDROW_METRICS")
     return Prometheus(pipeline_id, destination) if destination else None
 
@@ -32,7 +33,7 @@ def observer_of(pipeline_id: str) -> Observer | None:
 class Prometheus:
     """The observer (`ports.observer.Observer`): a file, or a Pushgateway's group, per pipeline.
 
-    `place`: a folder, or a Pushgateway's URL.
+    The destination is a folder, or a Pushgateway's URL.
     """
 
     def __init__(self, pipeline_id: str, destination: str) -> None:
@@ -53,7 +54,7 @@ class Prometheus:
         try:
             with require_extra("prometheus", "Figures can't be told to Prometheus"):
                 self._write()
-        except OSError as error:  # others may quote a password in the URL
+        except OSError as error:  # other errors may quote a password in the URL
             raise UnreachableError(
                 f"Figures of {self._pipeline} can't be told to Prometheus: {error}",
                 "setup",
@@ -77,10 +78,10 @@ class Prometheus:
             write_to_textfile(str(file), self)
 
     def _merge(self, text: bytes) -> None:
-        """Adds what was seen to this pipeline's figures in a text, if it can be read.
+        """Adds the new figures to this pipeline's figures in a text, if the text can be read.
 
-        Of a figure that is no total, what was seen now replaces all its series: a topic that
-        is gone has none.
+        For a figure that isn't a total, the new values replace all its series, because a
+        deleted topic must have none.
         """
         from prometheus_client.parser import text_string_to_metric_families
 
@@ -96,7 +97,7 @@ class Prometheus:
                             self._merged[key] = value + self._figures.get(key, 0.0)
 
     def collect(self) -> Iterator[Any]:
-        """Returns the figures as Prometheus's client asks for them."""
+        """Yields the figures in the form that Prometheus's client needs."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, (description, label) in FIGURES.items():

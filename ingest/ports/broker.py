@@ -1,12 +1,12 @@
 """Questions to a Kafka cluster, asked on the driver only.
 
-An implementation has one isolation level, which holds for every answer but that of
-`Broker.ends`. With read_committed, the default, "stable" means the last stable offset
-and "visible" a committed message; with read_uncommitted they are the high watermark and
-any message.
+An implementation has one isolation level. It holds for every answer except that of
+`Broker.ends`. With read_committed, the default, "stable" means the last stable offset and
+"visible" means a committed message. With read_uncommitted, "stable" means the high watermark
+and "visible" means any message.
 
-All questions raise UnreachableError if the cluster doesn't answer within a bounded
-number of retries.
+All methods raise UnreachableError if the cluster doesn't answer within a bounded number of
+retries.
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 class TopicInfo(msgspec.Struct, frozen=True):
     """The cluster's description of a topic.
 
-    `retention_ms` is None if nothing expires by time. `delete_retention_ms` is how long
-    compaction leaves messages without a value at least; None if it never takes them, or
-    the topic isn't compacted. `append_time`: the broker sets the timestamps of messages
-    (LogAppendTime).
+    Attributes:
+        topic: the topic's name.
+        topic_id: the id that the cluster gave the topic.
+        partitions: number of its partitions.
+        compacted: whether the topic is compacted.
+        retention_ms: time after which messages expire; None if none expires by time.
+        append_time: whether the broker sets the timestamps of messages (LogAppendTime).
+        delete_retention_ms: the shortest time for which compaction keeps a message without a
+            value. None if compaction never removes such messages, or the topic isn't compacted.
     """
 
     topic: str
@@ -52,8 +57,10 @@ class OffsetAndEpoch(msgspec.Struct, frozen=True):
 class Stamps:
     """Offsets, timestamps and leader epochs of the visible messages of a part of a log.
 
-    Offsets ascend. Timestamps are epoch milliseconds; -1 stands for no timestamp, or
-    for no epoch.
+    Attributes:
+        offsets: the offsets, ascending.
+        timestamps: epoch milliseconds; -1 for a message without a timestamp.
+        epochs: leader epochs; -1 for a message without an epoch.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -65,20 +72,23 @@ class Broker(Protocol):
     """A cluster: its topics, the offsets of its logs, and the timestamps of messages."""
 
     def cluster_id(self) -> str:
-        """The cluster's id."""
+        """Returns the cluster's id."""
 
     def topic(self, name: str) -> TopicInfo:
-        """The cluster's description of a topic now.
+        """Returns the cluster's description of a topic now.
 
         Raises:
             SpecError: the topic doesn't exist, or the client may not see it.
         """
 
     def names(self) -> list[str]:
-        """The sorted names of all topics that the client may see, without internal ones."""
+        """Returns the sorted names of the topics that the client may see.
+
+        Internal topics are left out.
+        """
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """The cluster's descriptions of several topics now, asked in few requests.
+        """Returns the cluster's descriptions of several topics now, asked in few requests.
 
         Topics that don't exist are left out.
 
@@ -87,51 +97,50 @@ class Broker(Protocol):
         """
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that each log still holds.
+        """Returns the first offset that each log still holds.
 
-        It is above 0 after retention or a deletion of records.
+        It is above 0 if retention or a deletion of records removed messages.
         """
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """The stable ends: every message below is committed or aborted."""
+        """Returns the stable end of each log: every message below it is committed or aborted."""
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermarks, independent of the isolation level.
+        """Returns the high watermarks, independent of the isolation level.
 
-        While a transaction is open, its log's high watermark is above the last stable
-        offset.
+        While a transaction is open, its log's high watermark is above the last stable offset.
         """
 
     def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
-        """The marks below which the log was truncated since they were frozen.
+        """Returns the marks whose log was truncated below them after they were frozen.
 
-        The log may have grown again since: the cluster tells by the leader epochs. A
-        mark without an epoch is never returned. One answer is no proof
+        The log may have grown again since then: the leader epochs show that. A mark without an
+        epoch is never returned. One answer is no proof
         (`source.enumerator.cutoff.confirmed_cut_off`).
         """
 
     def committed_offsets(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """The next offsets that a consumer group has committed; None where it has none."""
+        """Returns the next offsets that a consumer group has committed; None where it has none."""
 
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """Kafka's own answer: the first offset with a timestamp at or after an instant.
+        """Returns the first offset with a timestamp at or after an instant, as Kafka answers it.
 
-        None if the log has no such offset. The offset may be that of a transaction
-        marker (stamped by the broker's clock) or of an aborted message, and may lie
-        beyond a last stable offset that was asked before.
+        None if the log has no such offset. The offset may be that of a transaction marker,
+        which has a timestamp of the broker's clock, or of an aborted message. It may be above a
+        last stable offset that was asked before.
         """
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The visible messages of [start, stop), in chunks of at most a few thousand.
+        """Yields the visible messages of [start, stop), in chunks of at most a few thousand.
 
         The iterator is lazy, and the caller may close it early.
 
         Raises:
-            DataLossError: `start` lies below the log's start.
+            DataLossError: `start` is below the log's start.
         """
 
     def alter_offsets(
@@ -139,6 +148,9 @@ class Broker(Protocol):
     ) -> dict[TopicPartition, str | None]:
         """Commits offsets to a consumer group, for tools that monitor groups.
 
-        Returns for each topic-partition None, or why it failed. Never raises for the
-        cluster's answers or for a missing answer: nothing depends on these commits.
+        It never raises for an error or a timeout of the cluster, because nothing depends on
+        these commits.
+
+        Returns:
+            For each topic-partition None, or why its commit failed.
         """

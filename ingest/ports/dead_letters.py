@@ -26,35 +26,36 @@ REASONS = pa.schema(
 )
 """The columns that are staged together with the refused messages.
 
-They are the stage that refused the message, a short reason to count by, a detail
-without payload, and the registry's id of the schema that the message named; null if its
-format names none.
+- stage: the stage that refused the message.
+- reason: a short reason, to count by.
+- detail: more about the reason, without payload.
+- schema_id: the registry's id of the schema that the message named; null if its format names
+  none.
 """
 
 
 class DeadLetters(Protocol):
     """A store of dead letters, each with the attempt that refused it.
 
-    An attempt's dead letters are committed before its window's data, so that a refused
-    window can be examined. The sink's receipt says which attempt counts; dead letters
-    of other attempts are never shown as the window's. So after a crash between the two
-    commits, or a retry with a corrected schema, no message is shown both as a row and
-    as a dead letter.
+    An attempt's dead letters are committed before its window's data, so that a refused window
+    can be examined. The sink's receipt says which attempt counts. Dead letters of other
+    attempts are never shown as the window's. So no message is shown both as a row and as a dead
+    letter, even after a crash between the two commits or a retry with a corrected schema.
     """
 
     def refuse_unwritable(self) -> None:
-        """Tries if the store could be created, or written, at its place.
+        """Checks whether the store could be created, or written, at its place.
 
         Raises:
-            SpecError: it can't; says why, and what to do.
+            SpecError: it can't; the error says why, and what to do.
         """
 
     def refuse_other(self, owner: TableOwner) -> None:
-        """Refuses a store that exists as `prepare` does. Writes nothing.
+        """Compares the owner of an existing store, as `prepare` does, but writes nothing.
 
         Raises:
             GridError, OwnerError: it is bound to another owner.
-            SchemaChangedError, SpecError: something else made or changed it.
+            SchemaChangedError, SpecError: something other than windrow made or changed it.
         """
 
     def prepare(self, owner: TableOwner) -> None:
@@ -76,23 +77,24 @@ class DeadLetters(Protocol):
         """Makes an attempt's dead letters durable. Idempotent.
 
         Raises:
-            OutcomeUnknownError: the commit was sent, and it is unknown if it arrived.
+            OutcomeUnknownError: the commit was sent, and it is unknown whether it arrived.
         """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        """An attempt's dead letters of a window, at most `limit`.
+        """Returns an attempt's dead letters of a window, at most `limit`.
 
-        They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the window's.
+        They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the window's
+        column.
         """
 
     def attempts(self, key_filter: Callable[[str], bool]) -> dict[str, str]:
-        """The newest attempt that left dead letters of a window, by the window's key.
+        """Returns the newest attempt that left dead letters of each window, by the window's key.
 
-        Only windows whose keys are `key_filter` are returned.
+        Only windows whose keys pass `key_filter` are returned.
         """
 
     def count(self, window: Window, attempt: str) -> int:
-        """The number of dead letters that an attempt left of a window.
+        """Returns the number of dead letters that an attempt left of a window.
 
         Raises:
             UnreachableError: they can't be reached.
@@ -100,36 +102,38 @@ class DeadLetters(Protocol):
         """
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """All dead letters of a window, of every attempt, in batches of bounded size.
+        """Yields all dead letters of a window, of every attempt, in batches of bounded size.
 
-        Raises the errors of `count`.
+        Raises:
+            UnreachableError, RefusedError: as `count`.
         """
 
     def is_published(self, window: Window, attempt: str) -> bool:
-        """Returns whether it is noted that an attempt's dead letters are in their topic.
+        """Returns whether a note says that an attempt's dead letters were published to their topic.
 
         Raises:
-            UnreachableError: it can't be read.
+            UnreachableError: the note can't be read.
         """
 
     def note_published(self, window: Window, attempt: str) -> None:
-        """Notes that they are. Idempotent.
+        """Notes that an attempt's dead letters were published to their topic. Idempotent.
 
         Raises:
             OutcomeUnknownError, UnreachableError: as `commit`.
         """
 
     def restore(self, *, dry_run: bool) -> bool:
-        """Notes anew which attempts left dead letters, if the store has lost that.
+        """Writes the records of the attempts with dead letters again, if the store has lost them.
 
-        Which attempt of a window was the newest, and which dead letters were published, nobody
-        knows any more: they count as not published.
+        Two facts can't be restored: the newest attempt of each window, and the dead letters
+        that were published. All of them count as not published.
 
-        Returns whether it was lost.
+        Returns:
+            Whether the records were lost.
         """
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """Removes staged files that no commit names.
 
-        The promises are those of `ports.sink.Sink.sweep`.
+        It keeps the promises of `ports.sink.Sink.sweep`.
         """

@@ -1,7 +1,7 @@
 """A topic to which the dead letters of committed windows are published.
 
-Their store stays the source of truth; `runner.dead_publishing` has the order of the
-steps.
+The store of dead letters stays the source of truth. `runner.dead_publishing` has the order of
+the steps.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ class DeadTopic(Protocol):
         """The topic's name."""
 
     def cluster_id(self) -> str:
-        """The id of its cluster, asked now."""
+        """Asks for the id of its cluster."""
 
     def refuse_unwritable(self) -> None:
         """Checks that the topic exists and may be written. Creates nothing.
 
         Raises:
-            SpecError: it doesn't exist, or may not be written; says what to do.
-            UnreachableError: it can't be determined now.
+            SpecError: it doesn't exist, or may not be written; the error says what to do.
+            UnreachableError: it can't be checked now.
         """
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        """Writes dead letters of a window, as their store returns them, and waits for them.
+        """Writes dead letters of a window, and waits until the topic has them.
 
-        All are in the topic when it returns; some may be if it raises.
+        If it raises, some of them may be in the topic.
+
+        Args:
+            window: the window.
+            dead_letters: its dead letters, as their store returns them.
 
         Raises:
             SpecError: as `refuse_unwritable`.
-            RefusedError: the topic doesn't accept one of them; says which.
-            UnreachableError: the topic can't be reached, or does not answer.
+            RefusedError: the topic doesn't accept one of them; the error says which.
+            UnreachableError: the topic can't be reached, or doesn't answer.
         """

@@ -30,9 +30,12 @@ KEY, HEADER, VALUE, SCHEMA, RULES = STAGES = ("key", "header", "value", "schema"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Rows, by position, that are refused for one reason.
+    """Rows that are refused for one reason.
 
-    `detail`: the reason in words and the place in the message, without payload.
+    Attributes:
+        rows: positions of the rows.
+        reason: a short reason, to count by.
+        detail: the reason in words and the place in the message, without payload.
     """
 
     rows: npt.NDArray[np.intp]
@@ -42,28 +45,29 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Deletes:
-    """Rows that messages take out of a table with a primary key.
+    """Rows that messages delete from a table with a primary key.
 
-    `keys` has only the columns of the primary key. `index` (int64, ascending) is the
-    number of the message that each of its rows came from.
+    Attributes:
+        keys: the keys of the deleted rows; it has only the columns of the primary key.
+        index: for each row of `keys`, the number of its message (int64, ascending).
     """
 
     keys: pa.RecordBatch
     index: pa.Int64Array
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> Deletes:
-        """The deletes that a mask selects."""
+        """Returns the deletes that a mask selects."""
         chosen = pa.array(mask)
         return Deletes(self.keys.filter(chosen), self.index.filter(chosen))
 
     def renumber(self, numbers: pa.Int64Array) -> Deletes:
-        """These deletes with other numbers for the messages."""
+        """Returns these deletes with `numbers[i]` as the number of message i."""
         return replace(self, index=numbers.take(self.index))
 
     def merge(self, later: Deletes) -> Deletes:
-        """The deletes of both, in the order of the messages.
+        """Returns the deletes of both, in the order of the messages.
 
-        Of one message these deletes come before the other ones.
+        If both have deletes of one message, those of `self` come first.
         """
         order = pa.array(
             np.argsort(
@@ -82,11 +86,12 @@ class Deletes:
 
 @dataclass(frozen=True)
 class Ignored:
-    """Messages with fields that no column is for.
+    """Messages with fields that have no column.
 
-    `index` (int64, ascending, no duplicates): their numbers. `fields`: gives the paths of
-    these fields in one of the messages, by its position in `index`; it reads the message
-    once more, slowly.
+    Attributes:
+        index: numbers of the messages (int64, ascending, no duplicates).
+        fields: returns the paths of these fields in one message, by the message's position in
+            `index`. It reads the message once more, slowly.
     """
 
     index: npt.NDArray[np.int64]
@@ -97,27 +102,34 @@ class Ignored:
 class Decoded:
     """The result of decoding a batch of messages, with a verdict on each message.
 
-    Each message is in exactly one of five places:
+    Each message has exactly one of five verdicts:
 
-    - It has rows: `row_index` (int64, ascending) has the number of the message that
-      each of `rows` came from; a message may have several rows.
-    - It takes rows out of the table: `deletes` has them. It may have rows too; within a
-      message, deletes come before rows.
-    - It was refused: `dead_index` (int64, ascending, no duplicates) has its number,
-      with the stage that refused it (one of `STAGES`), a short reason to count by, and
-      a detail without payload.
+    - It has rows, with its number in `row_index`. A message may have several rows.
+    - It deletes rows of the table: `deletes` has them. It may have rows too; the deletes of a
+      message come before its rows.
+    - It was refused, with its number in `dead_index`.
     - It has no value, and the spec says that such messages are only counted: `dropped`.
-    - It is fine and becomes no row: `filtered`.
+    - It is valid, but it becomes no row: `filtered`.
 
-    `rows` has the Arrow schema of the columns that the decoder or transform declares.
-    `deletes` is None if nobody asked for them (`DecodesDeletes`), because the table has
-    no primary key. `unavailable` lists for each row the columns that its message left
-    unchanged, and that are null for this reason: the table keeps its values of these
-    columns. It is None if no row has any, or nobody asked. `cut`: the messages
-    (ascending, no duplicates) that lost the part of a timestamp below a microsecond;
-    some of them may have been refused. `lookups`: what the transforms looked up for it.
-    `ignored`: the messages with fields that no column is for; a message may be in several
-    of them, and may have been refused.
+    Attributes:
+        rows: rows with the Arrow schema of the columns that the decoder or transform declares.
+        row_index: for each row, the number of its message (int64, ascending).
+        dead_index: numbers of the refused messages (int64, ascending, no duplicates).
+        dead_stage: for each of them, the stage that refused it (one of `STAGES`).
+        dead_reason: for each of them, a short reason to count by.
+        dead_detail: for each of them, a detail without payload.
+        dropped: number of messages that have no value and are only counted.
+        filtered: number of messages that become no row.
+        deletes: the deleted rows. None if the decoder wasn't asked for deletes
+            (`DecodesDeletes`), because the table has no primary key.
+        unavailable: for each row, the columns that its message left unchanged. They are null in
+            `rows`, and the table keeps its values of them. None if no row has such columns, or
+            the decoder wasn't asked for them.
+        cut: messages that lost the part of a timestamp below a microsecond (ascending, no
+            duplicates). Some of them may have been refused.
+        lookups: counts of the transforms' lookups for these messages.
+        ignored: messages with fields that have no column. A message may be in several of these
+            parts, and may have been refused.
     """
 
     rows: pa.RecordBatch
@@ -136,7 +148,7 @@ class Decoded:
 
     @property
     def ignoring(self) -> npt.NDArray[np.int64]:
-        """The messages with fields that no column is for, without refused ones."""
+        """The messages with fields that have no column, without refused messages."""
         index = np.concatenate([np.zeros(0, np.int64), *(part.index for part in self.ignored)])
         return np.setdiff1d(
             np.unique(index) if len(self.ignored) > 1 else index,
@@ -146,7 +158,7 @@ class Decoded:
 
     @property
     def truncated(self) -> int:
-        """The number of messages that lost a part of a timestamp, without refused ones."""
+        """The number of messages that lost a part of a timestamp, without refused messages."""
         return len(np.setdiff1d(self.cut, self.dead_index.to_numpy(), assume_unique=True))
 
     @property
@@ -158,7 +170,7 @@ class Decoded:
         return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
 
     def renumber(self, numbers: pa.Int64Array) -> Decoded:
-        """This result with other numbers for the messages."""
+        """Returns this result with `numbers[i]` as the number of message i."""
         deletes = None if self.deletes is None else self.deletes.renumber(numbers)
         rows, dead, cut = (
             numbers.take(index) for index in (self.row_index, self.dead_index, pa.array(self.cut))
@@ -177,10 +189,15 @@ class Decoded:
         )
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
-        """This result with other rows; `made_from` has the old row behind each new one.
+        """Returns this result with other rows.
 
-        `made_from` ascends. A message that loses all of its rows is filtered, unless it
-        has deletes: those stay.
+        A message that loses all of its rows is filtered, unless it has deletes: its deletes
+        stay.
+
+        Args:
+            rows: the new rows.
+            made_from: for each new row, the position of the old row that it is made from,
+                ascending.
         """
         old_rows = pa.array(made_from, pa.int64())
         unavailable = None if self.unavailable is None else self.unavailable.take(old_rows)
@@ -192,11 +209,16 @@ class Decoded:
     def refused(
         self, stage: str, refusals: Sequence[Refusal], message_of_row: pa.Int64Array | None = None
     ) -> Decoded:
-        """This result with the messages of some rows refused.
+        """Returns this result with the messages of some rows refused.
 
-        A message is refused as a whole, with its other rows and its deletes. Its reason
-        is the one of the first of its rows that is refused, and of several reasons the
-        first. `message_of_row`: the message of each row, if the positions are not those of `rows`.
+        A message is refused as a whole, with its other rows and its deletes. Its reason is that
+        of its first refused row. If that row has several refusals, the first of them counts.
+
+        Args:
+            stage: the stage that refuses.
+            refusals: the refused rows, with their reasons.
+            message_of_row: the message of each row. It is needed if the positions in `refusals`
+                are not positions in `rows`.
         """
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
@@ -258,10 +280,11 @@ _FORM: dict[str, type] = {
 
 
 def checked_verdict(maker: object, verdict: Decoded) -> Decoded:
-    """Returns the verdict of a decoder or transform, if it has the form of one.
+    """Returns the verdict of a decoder or transform, if its fields have the right types.
 
     Raises:
-        BugError: it hasn't; says who made it, which may be a plugin.
+        BugError: a field has another type. The error names the decoder or transform, which may
+            be a plugin.
     """
     check_output(maker, verdict, Decoded)
     for name, kind in _FORM.items():
@@ -270,7 +293,7 @@ def checked_verdict(maker: object, verdict: Decoded) -> Decoded:
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]
-"""Decodes a `MESSAGES` batch: the verdict on each message.
+"""Decodes a batch of messages (`ingest.schema.messages.MESSAGES`), with a verdict on each.
 
 A batch has at most some 65,536 messages.
 """
@@ -278,24 +301,26 @@ A batch has at most some 65,536 messages.
 
 @runtime_checkable
 class DecodesDeletes(Protocol):
-    """A decoder whose messages can say themselves that a row is deleted: change events."""
+    """A decoder of change events: a message can say that a row is deleted."""
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> Decoder:
-        """This decoder, with `deletes` in all of its verdicts.
+        """Returns this decoder, with `deletes` in all of its verdicts.
 
-        They have the columns of the primary key, in this order; the decoder's rows have
-        all of them. `primary_key` is empty if all of the table's key comes from the
-        message's key. A decoder that isn't asked returns None for deletes. `keeps`: the
-        table keeps the values of columns that a message leaves unchanged, so that
-        verdicts may have `unavailable`.
+        They have the columns of the primary key, in this order. The decoder's rows have all of
+        these columns too. A decoder without this call returns None for deletes.
+
+        Args:
+            primary_key: the columns of the primary key that come from the message's value.
+                Empty if the whole key of the table comes from the message's key.
+            keeps: whether the table keeps the values of columns that a message leaves
+                unchanged. If so, verdicts may have `unavailable`.
         """
 
 
 class Decoder(Protocol):
-    """Makes rows of messages.
+    """A decoder of messages to rows.
 
-    Picklable, and cheap to pickle: it holds settings only, and builds what it needs in
-    `open`.
+    It is picklable, and cheap to pickle: it holds settings only, and builds the rest in `open`.
     """
 
     @property
@@ -309,10 +334,10 @@ class Decoder(Protocol):
     def open(self) -> Decode:
         """Returns a function that decodes, for the calling thread and at most one split.
 
-        Files and schemas that it depends on are read anew each time. The verdict on a
-        message depends on this message alone. No message makes the function raise: a
-        message that can't be decoded is a dead letter.
+        Each call reads the decoder's files and schemas again. The verdict on a message depends
+        on this message alone. The function never raises because of a message: a message that
+        can't be decoded becomes a dead letter.
 
         Raises:
-            SpecError: something that it depends on can't be loaded or used.
+            SpecError: a file or schema can't be loaded or used.
         """

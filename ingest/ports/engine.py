@@ -18,31 +18,30 @@ class Engine(Protocol):
     """Runs one task for each split and returns the small results."""
 
     def start(self) -> None:
-        """Begins to start what tasks run on, and waits for nothing.
+        """Begins to start the engine's processes, and waits for nothing.
 
-        Called once something is to be run, before it is known whether there are splits.
-        Raises nothing: `run` starts what isn't up, and says why that can't be.
+        It is called as soon as a run has work, before it is known whether there are splits. It
+        raises nothing. `run` starts the processes that aren't up, and raises if it can't.
         """
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Calls `task` for each split, and yields one result per split, in their order.
 
-        The task is pickled, and each try has a copy of its own. What it puts into
-        `ingest.client_cache` is kept for the next tasks of this run on the same worker.
-        A task is tried again if its worker dies, so a task must be repeatable; it isn't
-        tried again after an error. All splits are tried before an error is raised, and
-        the results of the splits before the failed one are yielded first. Without
-        splits nothing is started.
+        The task is pickled, and each try gets its own copy. Objects that it puts into
+        `ingest.client_cache` are kept for the next tasks of this run on the same worker. A task
+        is tried again if its worker dies, so it must be repeatable. It isn't tried again after
+        an error. All splits are tried before an error is raised, and the results of the splits
+        before the failed split are yielded first. Without splits nothing is started.
 
         Raises:
-            WindrowError: a task's own error, with all its fields; of several, the error
-                of the first split. No result follows it. Also an error that the task
-                raises when it is pickled, about a file that it can't take along;
-                nothing has begun then.
-            BugError: a task raised an unexpected exception, or can't be pickled. The
-                error names the exception's type and place, never its text.
-            UnreachableError: the engine can't be started, a task ran out of memory, or
-                its worker died again and again.
+            WindrowError: a task's own error, with all its fields. If several tasks fail, it is
+                the error of the first split. No result follows it. It may also be an error
+                about a file that the task can't include when it is pickled; then no task has
+                begun.
+            BugError: a task raised an unexpected exception, or can't be pickled. The error
+                names the exception's type and place, never its text.
+            UnreachableError: the engine can't be started, a task ran out of memory, or its
+                worker died again and again.
         """
 
 
@@ -52,32 +51,39 @@ class Reads(Protocol):
     def __call__(self, split: Split, give: Take) -> Staged:
         """Passes a split's rows to `give`, batch by batch, and stages its dead letters.
 
-        Returns the counts, with no rows staged yet.
+        Returns:
+            The counts, with no rows staged yet.
         """
 
 
 class Stages(Protocol):
-    """The task behind a function of DataFrames. Picklable; called once for each try.
+    """The task after a function of DataFrames. Picklable; called once for each try.
 
-    The driver calls it for a split without any rows left.
+    If the function leaves no rows of a split, the driver calls the task for it.
     """
 
     def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Stages the rows of a split, in the order of its log, a message's deletes first.
+        """Stages the rows of a split, in the order of its log. A message's deletes come first.
 
-        Returns `read`, completed to the result of the whole task.
+        Returns:
+            `read`, completed to the result of the whole task.
         """
 
 
 @dataclass(frozen=True)
 class DataFrameWork:
-    """What an engine does with a window whose rows go through a function of DataFrames.
+    """The work on a window whose rows pass through a function of DataFrames.
 
-    `columns`: of the batches that `read` gives. `output_schema`: the columns that the
-    function's DataFrame must have, in any order. `position`: the names of the columns with
-    topic, partition and offset of a row's message, by which the row is assigned to a
-    split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.row_changes`);
-    the function sees only those that are rows, and deletes bypass it.
+    Attributes:
+        read: the task that reads a split.
+        columns: columns of the batches that `read` gives.
+        function: the function of DataFrames.
+        output_schema: columns that the function's DataFrame must have, in any order.
+        position: names of the columns with topic, partition and offset of a row's message. They
+            assign the row to a split.
+        stage: the task that stages the function's rows.
+        keyed: whether `read` gives and `stage` takes changes (`ingest.schema.row_changes`). The
+            function sees only the changes that are rows; deletes bypass it.
     """
 
     read: Reads
@@ -96,14 +102,14 @@ class DataFrameEngine(Protocol):
     def transform(self, work: DataFrameWork, splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs `work` on all splits, and yields one result per split, in order.
 
-        It reads the splits, calls the function with a DataFrame of their rows, and
-        stages the rows of its result.
+        It reads the splits, calls the function with a DataFrame of their rows, and stages the
+        rows of its result.
 
         Raises:
             WindrowError: as `Engine.run`, of either task.
-            SpecError: the function fails, or returns other columns than `wanted`;
-                nothing was staged.
+            SpecError: the function fails, or returns other columns than `output_schema`.
+                Nothing was staged.
             RefusedError: a row names no message of the splits.
-            UnreachableError: as `Engine.run`; also if rows that were read are lost
-                before the function's rows were staged.
+            UnreachableError: as `Engine.run`; also if rows that were read are lost before the
+                function's rows were staged.
         """

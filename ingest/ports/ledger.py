@@ -1,7 +1,7 @@
-"""The ledger: put-if-absent storage of what was decided for the windows.
+"""The ledger: put-if-absent storage of decisions about windows.
 
-A ledger can be lost: it can be rebuilt from receipts, except for pauses, refusals and writers'
-schemas; the latter are in the registry, and receipts have their digests.
+A lost ledger can be rebuilt from receipts, except for pauses, refusals and writers' schemas.
+The registry still has the schemas, and receipts have their digests.
 """
 
 from __future__ import annotations
@@ -25,169 +25,197 @@ class Ledger(Protocol):
     """
 
     def identity(self) -> str:
-        """The ledger's random id, made once."""
+        """Returns the ledger's random id, made once."""
 
     def adopt_identity(self, identity: str) -> None:
-        """Takes over the id that a table is bound to; only for a rebuilt, empty ledger.
+        """Takes over the id that a table is bound to. It is only for a rebuilt, empty ledger.
 
         Raises:
             IdentityError: this ledger already holds boundaries and another id.
         """
 
     def bind_grid(self, pipeline_id: str, grid: str) -> str:
-        """Records the pipeline's grid if none is recorded; returns the recorded one."""
+        """Records the pipeline's grid if none is recorded; returns the recorded grid."""
 
     def sink(self, pipeline_id: str) -> str | None:
-        """The identity of the table that the pipeline writes to; None if none is recorded."""
+        """Returns the identity of the table that the pipeline writes to; None if none is known."""
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
-        """Records the pipeline's table if none is recorded; returns the recorded one."""
+        """Records the pipeline's table if none is recorded; returns the recorded table."""
 
     def rebind(
         self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]
     ) -> None:
-        """Records another table for the pipeline.
+        """Records another table for the pipeline. Idempotent.
 
-        The receipts of the windows in `forget` are deleted: the new table doesn't hold
-        these. Compare and set: `instead_of` is the table that the caller saw recorded,
-        None for none. Idempotent.
+        Args:
+            pipeline_id: the pipeline.
+            sink: identity of the new table.
+            instead_of: the table that the caller saw recorded; None if it saw none. Another
+                table may have been recorded since, so the call compares before it writes.
+            forget: windows that the new table doesn't hold. Their receipts are deleted.
 
         Raises:
             RefusedError: another table is recorded than the caller saw.
         """
 
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that ends there uses it."""
+        """Returns the frozen boundary of a label, for the window that ends there."""
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there uses it.
+        """Returns the frozen boundary of a label, for the window that starts there.
 
-        After a rebase that is the boundary of the rebase, else it is `boundary`.
+        If the pipeline was rebased at the label, it is the boundary of the rebase, else the
+        same as `boundary`.
         """
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below a label, or the rebase there, and above it."""
+        """Returns the nearest frozen boundaries below and above a label.
+
+        If the lower label was rebased, its boundary is that of the rebase.
+        """
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        """The `count` frozen boundaries with the highest labels, ascending.
+        """Returns the `count` frozen boundaries with the highest labels, ascending.
 
-        They are those of `boundary`, not of rebases.
+        They are the boundaries that `boundary` returns, not those of rebases.
         """
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freezes boundaries in one serialized transaction.
 
-        For each boundary it reads the frozen neighbours, clamps (`tiling.clamped`), and
-        inserts. A boundary that is already frozen under a label stays. Returns the
-        frozen boundaries, in label order.
+        For each boundary it does three steps:
+
+        1. It reads the frozen neighbours.
+        2. It clamps the boundary between them (`tiling.clamp`).
+        3. It inserts the boundary. A boundary that is already frozen under the label stays.
+
+        Returns:
+            The frozen boundaries, in label order.
         """
 
     def rebase(
         self, pipeline_id: str, boundary: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Records a rebase at the highest frozen label: another source from there on.
+        """Records a rebase at the highest frozen label: windows from there on have another source.
 
-        Compare and set: `instead_of` is the rebase that the caller saw recorded there,
-        None for none. Idempotent.
+        Idempotent.
+
+        Args:
+            pipeline_id: the pipeline.
+            boundary: the boundary in the other source.
+            instead_of: the rebase that the caller saw recorded there; None if it saw none.
+                Another rebase may have been recorded since, so the call compares before it
+                writes.
 
         Raises:
-            RefusedError: the label is not the highest frozen one, or another rebase is
+            RefusedError: the label is not the highest frozen label, or another rebase is
                 recorded than the caller saw.
         """
 
     def rebased_boundaries(self, pipeline_id: str) -> list[Boundary]:
-        """The boundaries of the rebases, in label order."""
+        """Returns the boundaries of the rebases, in label order."""
 
     def pause(self, pipeline_id: str) -> Pause | None:
-        """The newest record of a pause or of its end; None if there is none."""
+        """Returns the newest record of a pause or of its end; None if there is none."""
 
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
-        """Records a pause, or its end, unless its number has a record; returns the recorded one."""
+        """Records a pause or its end, unless its number has a record; returns the recorded one."""
 
     def refuse(self, refused: RefusedWindow) -> None:
-        """Records that a window was refused, in place of an earlier refusal."""
+        """Records that a window was refused. It replaces an earlier refusal of the window."""
 
     def refused_windows(self, pipeline_id: str) -> list[RefusedWindow]:
-        """The refused windows that weren't committed since, in window order."""
+        """Returns the refused windows that weren't committed since, in window order."""
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
-        """The frozen end of a pipeline's micro-batches, of the position in its spec."""
+        """Returns the frozen end of a pipeline's micro-batches; `position` is the spec's end."""
 
     def freeze_stop(self, pipeline_id: str, stop: FrozenStop) -> FrozenStop:
-        """Records an end unless its position has one; returns the recorded one."""
+        """Records an end unless its position has one; returns the recorded end."""
 
     def plan(self, window: Window) -> Plan | None:
-        """The frozen plan of a window."""
+        """Returns the frozen plan of a window."""
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Puts plans of one pipeline for windows that have none, in one transaction.
+        """Records plans of one pipeline for windows that have none, in one transaction.
 
-        Returns the recorded ones.
+        Returns:
+            The recorded plans.
         """
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """Assigns a micro-batch to a request if it has none; returns the assigned number.
 
-        So the retries of a request run the same micro-batch. Of a request for all windows that
-        are due it is the first one's start, in seconds since 1970.
+        So the retries of a request run the same micro-batch. A request for all due windows has
+        another number: the start of its first window, in seconds since 1970.
         """
 
     def assigned_number(self, pipeline_id: str, request: str) -> int | None:
-        """The number that is assigned to a request, or None."""
+        """Returns the number that is assigned to a request, or None."""
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """Records the generation that a replacing request makes, unless it has one.
 
-        Returns the recorded one, so that the retries of a request don't replace again.
+        So the retries of a request don't replace the window again.
+
+        Returns:
+            The recorded generation.
         """
 
     def pins(self, window: Window, generation: int) -> tuple[Pin, ...]:
-        """The recorded versions of a generation's lookups; empty if there are none."""
+        """Returns the recorded versions of a generation's lookups; empty if there are none."""
 
     def freeze_pins(
         self, window: Window, generation: int, pins: Sequence[Pin], *, anew: bool = False
     ) -> tuple[Pin, ...]:
-        """Records the version of each lookup of a generation, unless it has one.
+        """Records the version of each lookup of a generation, unless the lookup has one.
 
-        A version of another source doesn't count. Returns the recorded ones.
+        A recorded version of another source doesn't count.
 
         Args:
             window: the window.
             generation: its generation.
             pins: the versions, of all lookups that the pipeline has now.
-            anew: also take the place of what is recorded.
+            anew: whether to replace recorded versions.
+
+        Returns:
+            The recorded versions.
         """
 
     def record(
         self, receipt: Receipt, written: str | None = None, *, also_older: bool = False
     ) -> None:
-        """Keeps a copy of a committed receipt: the newest generation of each window.
+        """Keeps a copy of a committed receipt: the newest generation of each window. Idempotent.
 
-        A receipt of the recorded generation takes the place of its copy. Idempotent. A refusal
-        of the window is removed.
+        A receipt of the recorded generation replaces the recorded copy. A refusal of the window
+        is removed.
 
         Args:
             receipt: the receipt that was read from the sink.
-            written: its exact text in the sink, which another version of windrow may
-                have written; None: as this version writes it.
-            also_older: also take the place of a newer generation: the table was
+            written: its exact text in the sink, which another version of windrow may have
+                written. None: the text that this version writes.
+            also_older: whether to replace a newer generation too, because the table was
                 restored from a backup.
         """
 
     def recorded_text(self, window: Window) -> str | None:
-        """The exact text of the window's copy, as it was recorded, or None."""
+        """Returns the exact text of the window's copy, as it was recorded, or None."""
 
     def recorded_receipts(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        """The copies of receipts, in window order.
+        """Returns the copies of receipts, in window order.
 
-        With `newest` only those of so many newest windows.
+        Args:
+            pipeline_id: the pipeline.
+            newest: number of the newest windows to return; None for all.
         """
 
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
-        """The writers' schemas that are kept, the newest first."""
+        """Returns the writers' schemas that are kept, the newest first."""
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
-        """Puts each schema whose id is absent, in one transaction.
+        """Records each schema whose id is absent, in one transaction.
 
-        Returns the recorded ones.
+        Returns:
+            The recorded schemas.
         """

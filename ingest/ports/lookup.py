@@ -1,4 +1,4 @@
-"""Sources of lookups: tables and services that columns are looked up in, by keys."""
+"""Sources of lookups: tables and services that are asked for column values, by keys."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from windrow.ingest.errors import check_output
 from windrow.ingest.ports.transform import Transform
 
 MOST_BYTES = 256 << 20
-"""The most memory of a worker that a lookup may take, for a table, and for the answers."""
+"""Limits of a worker's memory: a table that a lookup holds, and the answers that it keeps.
+
+Each of the two has this limit.
+"""
 
 
 @dataclass(frozen=True)
 class Answers:
     """The rows of a source that have one of the keys, in any order.
 
-    `rows` has the columns that were asked for; keys without a row are left out, and rows of
-    other keys don't count. `requests`: how often the source was asked for them. `refused`: keys
-    that it refuses, or whose rows can't be read, by the reason, in words without payload.
+    Attributes:
+        rows: rows with the columns that were asked for. Keys without a row are left out, and
+            rows of other keys don't count.
+        requests: number of requests to the source.
+        refused: keys that the source refuses or whose rows can't be read, by the reason.
+            Reasons have no payload.
     """
 
     rows: pa.Table
@@ -31,9 +37,10 @@ class Answers:
 
 
 Ask = Callable[[pa.Table], Answers]
-"""Asks for keys: distinct, without nulls and sorted, under the names of the source's columns.
+"""Asks for the rows of keys, under the names of the source's columns.
 
-Whole numbers are int64, whatever the source has; keys that it can't have have no answer.
+The keys are distinct and sorted, without nulls. Integer keys are int64, also if the source has
+another type. A key that the source can't have has no answer.
 """
 
 
@@ -42,14 +49,16 @@ class LookupSource(Protocol):
 
     @property
     def identity(self) -> str:
-        """What is looked up in, and where, without secrets."""
+        """The name of the table or service and its place, without secrets."""
 
     @property
     def repeats(self) -> bool:
         """Whether a version gives the same answers again, in another try or a replay."""
 
     def version(self) -> str:
-        """Its version now, to pin a window to; empty if it can't be asked for it later.
+        """Returns the version of the source now, to pin a window to.
+
+        Empty if the source can't be asked for this version later.
 
         Raises:
             SpecError: it doesn't exist.
@@ -57,7 +66,7 @@ class LookupSource(Protocol):
         """
 
     def schema(self) -> pa.Schema:
-        """The columns that it has now, with the types that a windrow table has for them.
+        """Returns the columns that the source has now, with the types of a windrow table.
 
         A column whose type no table has is left out.
 
@@ -67,9 +76,14 @@ class LookupSource(Protocol):
         """
 
     def hold(self, version: str, tasks: int) -> AbstractContextManager[str]:
-        """Holds a version for the tasks of a job; gives what they `open`.
+        """Keeps a version readable for the tasks of a job.
 
-        `tasks`: the most that may run at once.
+        Args:
+            version: the version.
+            tasks: largest number of tasks that run at the same time.
+
+        Returns:
+            A context manager, whose value is the version that the tasks pass to `open`.
 
         Raises:
             SpecError, UnreachableError: as `version`.
@@ -78,27 +92,32 @@ class LookupSource(Protocol):
     def open(self, version: str, columns: pa.Schema) -> Ask:
         """Returns a function that asks for rows of a version, with some columns.
 
-        It is for the calling thread and at most one split. Nothing is read before it is
+        It is for the calling thread and at most one split. It reads nothing before it is
         called.
 
-        Raises (when it is called):
-            RefusedError: the version can't be read any more, or columns or their types are
-                others in it.
-            SpecError: there is more than a worker can hold.
+        Raises (when the function is called):
+            RefusedError: the version can't be read any more, or its columns or their types are
+                others.
+            SpecError: the rows need more memory than a worker can hold.
             UnreachableError: the source doesn't answer.
         """
 
 
 class SearchedSource(LookupSource, Protocol):
-    """A source that a worker can hold, and search by other things than keys."""
+    """A source that a worker can hold in memory and search by other values than keys."""
 
     def load(
         self, version: str, columns: pa.Schema, build: Callable[..., Any], recipe: Hashable
     ) -> Any:
-        """What `build` makes of all rows of a version, with some columns.
+        """Calls `build` with all rows of a version, with some columns, and returns its result.
 
-        It is called with the batches, their schema and `recipe`; what it makes is kept for the next
-        splits of the same worker.
+        The worker keeps the result for its next splits.
+
+        Args:
+            version: the version.
+            columns: the columns.
+            build: the function. It is called with the batches, their schema and `recipe`.
+            recipe: settings of `build`.
 
         Raises:
             RefusedError, SpecError, UnreachableError: as the function that `open` returns.
@@ -110,12 +129,12 @@ class LooksUp(Protocol):
     """A transform with lookups."""
 
     def sources(self) -> Mapping[str, LookupSource]:
-        """The source of each of its lookups, by the lookup's name."""
+        """Returns the source of each of its lookups, by the lookup's name."""
 
     def pinned(self, versions: Mapping[str, str]) -> Transform:
-        """This transform, with a version for each of its lookups.
+        """Returns this transform, with a version for each of its lookups.
 
-        A lookup that has none asks for the version of the moment.
+        A lookup that has no version asks for the newest.
         """
 
 
@@ -124,7 +143,7 @@ def version_of(source: LookupSource) -> str:
 
     Raises:
         SpecError, UnreachableError: as `LookupSource.version`.
-        BugError: the source, which may be a plugin's, gives something else.
+        BugError: the source, which may be a plugin, returns another type than text.
     """
     return check_output(source, source.version(), str)
 
@@ -140,5 +159,5 @@ def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:
 
 
 def pinned(transform: Transform, versions: Mapping[str, str]) -> Transform:
-    """Returns a transform whose lookups ask these versions, by their names."""
+    """Returns the transform, with versions for its lookups, by their names."""
     return transform.pinned(versions) if isinstance(transform, LooksUp) else transform

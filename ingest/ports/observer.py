@@ -1,7 +1,7 @@
-"""Observers: they are told figures of a pipeline's runs, for monitoring.
+"""Observers: they receive figures of a pipeline's runs, for monitoring.
 
-All figures are seen on the driver, which plans and commits: tasks bring their counts with what they
-have staged.
+All figures come from the driver, which plans and commits. Tasks return their counts together
+with their staged files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FIGURES = {
 
 
 class Observer(Protocol):
-    """It is told figures. Whatever it raises fails no window (`runner.observing`)."""
+    """A receiver of figures. An error that it raises fails no window (`runner.observing`)."""
 
     def see(self, figure: str, value: float, label: str = "") -> None:
         """Adds to a total, or sets another figure."""
 
     def report(self) -> None:
-        """Tells what was seen since the last report.
+        """Sends the figures that were seen since the last report.
 
         Raises:
             SpecError: an extra isn't installed.
-            UnreachableError: nothing could be told; it is kept for the next report.
+            UnreachableError: nothing could be sent; it is kept for the next report.
         """

@@ -17,11 +17,15 @@ from windrow.ingest.model.source import OnLoss
 class ReadSummary(msgspec.Struct, frozen=True):
     """The counts of a read that reached the end of its split.
 
-    `aborted`: messages of aborted transactions in the gaps between visible offsets.
-    `skipped`: offsets of the split that were gone from the log, and that the reader was
-    allowed to skip. `diverged`: a reader that may skip went on, although the log had
-    been truncated below the split's start, and had grown again, before the split was
-    planned.
+    Attributes:
+        next_offset: the reader's position after the read.
+        read: number of visible messages.
+        bytes: their size.
+        aborted: number of messages of aborted transactions in the gaps between visible offsets.
+        skipped: number of the split's offsets that the log had lost and that the reader was
+            allowed to skip.
+        diverged: whether the log had been truncated below the split's start, and had grown
+            again, before the split was planned. Only a reader that may skip goes on then.
     """
 
     next_offset: int
@@ -33,10 +37,13 @@ class ReadSummary(msgspec.Struct, frozen=True):
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """The settings of a reader: cluster and topic ids of the plan, and what to do on loss.
+    """The settings of a reader.
 
-    `topics` has the ids by name. `on_loss` "skip": messages that retention or a
-    truncation of the log has removed are counted as skipped; else they are an error.
+    Attributes:
+        cluster_id: the cluster's id in the plan.
+        topics: the topics' ids in the plan, by name.
+        on_loss: "skip" counts messages that retention or a truncation of the log has removed as
+            skipped. Otherwise they are an error.
     """
 
     cluster_id: str
@@ -49,22 +56,22 @@ Take = Callable[[pa.RecordBatch], None]
 
 
 class Reader(Protocol):
-    """Reads splits, one at a time, each to its end. Picklable; used on executors."""
+    """A reader of splits, one at a time, each to its end. Picklable; used on executors."""
 
     def read(self, split: Split, take: Take) -> ReadSummary:
         """Passes the visible messages of the split to `take`, in offset order.
 
-        They are `MESSAGES` batches of bounded bytes and rows, never empty. The read
-        ends when the position reaches `split.stop`, across markers, aborted messages
-        and compaction gaps; an empty poll is never the end. Only a read to the end
-        returns a summary. Resources are released in every case.
+        They come in batches with the columns `ingest.schema.messages.MESSAGES`, of bounded
+        bytes and rows, never empty. The read ends when the position reaches `split.stop`,
+        across markers, aborted messages and compaction gaps. An empty poll is never the end.
+        Only a read to the end returns a summary. Resources are released in every case.
 
         Raises:
-            DataLossError: retention removed the start, or a truncation the end, also if
-                the log has grown again since, which the split's epochs show. The error
-                names the offsets that were wanted and those that the log has. A reader
-                that may skip raises nothing: it reads what is left, and the summary
-                counts the skipped offsets.
+            DataLossError: retention removed the start, or a truncation removed the end. It is
+                raised also if the log has grown again since, which the split's epochs show. The
+                error names the offsets that were wanted and the offsets that the log has. A
+                reader that may skip doesn't raise it: it reads the rest, and the summary counts
+                the skipped offsets.
             IdentityError: the cluster's id or the topic's id is not that of the plan.
             UnreachableError: no message arrives within the stall limit.
         """
@@ -77,7 +84,8 @@ class _EnoughError(Exception):
 def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], bool]) -> bool:
     """Reads a split until `enough` returns true for a batch.
 
-    Returns whether the end was reached before that.
+    Returns:
+        Whether the split's end was reached before that.
     """
 
     def take(batch: pa.RecordBatch) -> None:
@@ -92,21 +100,21 @@ def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], 
 
 
 class _AbandonedError(Exception):
-    """Ends a read whose batches nobody takes any more."""
+    """Ends a read whose iterator was closed."""
 
 
 class _End:
-    """Follows the last batch, with the exception that ended the read, if any."""
+    """The item after the last batch, with the exception that ended the read, if any."""
 
     def __init__(self, failed: BaseException | None = None) -> None:
         self.failed = failed
 
 
 def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of a read, in order; its exception is raised after them.
+    """Yields the batches of a read, in order, and then raises the read's exception, if any.
 
-    The read runs in a thread of its own and is at most one batch ahead. Closing the
-    iterator ends it.
+    The read runs in its own thread and is at most one batch ahead. Closing the iterator ends
+    the read.
     """
     batches: SimpleQueue[pa.RecordBatch | _End] = SimpleQueue()
     demand, abandoned = Semaphore(0), False
@@ -122,7 +130,7 @@ def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
             read(take)
         except _AbandonedError:
             return
-        except BaseException as failed:  # handed over, not swallowed  # noqa: BLE001
+        except BaseException as failed:  # raised again by the iterator  # noqa: BLE001
             batches.put(_End(failed))
         else:
             batches.put(_End())

@@ -24,17 +24,17 @@ class SchemaRegistry(Protocol):
     """
 
     def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
-        """The schemas of a subject's newest versions, newest first, at most `limit`.
+        """Returns the schemas of a subject's newest versions, newest first, at most `limit`.
 
         The list is empty if the subject doesn't exist.
         """
 
     def schema(self, id_: str) -> WriterSchema | None:
-        """The schema with an id; None if the registry doesn't have it."""
+        """Returns the schema with an id; None if the registry doesn't have it."""
 
 
 OnSchema = Callable[[WriterSchema, bool], None]
-"""Called with a schema that messages are decoded by, and whether the registry was asked."""
+"""Called with a schema that decodes messages, and whether the registry was asked for it."""
 
 
 @dataclass(frozen=True)
@@ -53,37 +53,36 @@ class UsesSchemas(Protocol):
     """A decoder for messages that name the schema they were written with."""
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
-        """This decoder with the registry that has its schemas."""
+        """Returns this decoder with the registry that has its schemas."""
 
     def prepared(self, topics: Sequence[str]) -> PreparedDecoder:
-        """This decoder, prepared for some topics by what the registry says about them.
+        """Returns this decoder, prepared for some topics with the registry's schemas of them.
 
         Raises:
             WindrowError: as the registry.
-            SpecError: nothing says which record the messages are.
+            SpecError: neither the spec nor the registry says which record the messages are.
         """
 
     def with_schemas(self, schemas: Sequence[WriterSchema]) -> Decoder:
-        """This decoder with schemas that it doesn't have to ask for."""
+        """Returns this decoder with schemas that it then doesn't ask the registry for."""
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-        """The id of the schema that each of some refused messages named, or null.
+        """Returns the id of the schema that each of some refused messages named, or null.
 
         The registry isn't asked.
 
         Args:
             messages: the messages.
-            stages: what refused each (one of `STAGES`): if the key was refused, the id
-                is that of the key's schema, else that of the value's.
+            stages: the stage that refused each message (one of `STAGES`). If the key was
+                refused, the id is that of the key's schema, else that of the value's.
         """
 
     def open_reporting(self, on_schema: OnSchema) -> Decode:
         """Returns a function that decodes, as `Decoder.open` does.
 
-        Each schema that is used is passed to `on_schema`, once. Unlike that of
-        `Decoder.open`, the function may raise: it asks the registry for schemas that it
-        wasn't given.
+        Each used schema is passed to `on_schema`, once. Unlike that of `Decoder.open`, the
+        function may raise: it asks the registry for schemas that the decoder doesn't have.
 
         Raises:
-            SpecError: something that it depends on can't be loaded or used.
+            SpecError: a file or schema can't be loaded or used.
         """

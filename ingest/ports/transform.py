@@ -14,48 +14,54 @@ if TYPE_CHECKING:
 
 
 Apply = Callable[[Decoded, pa.RecordBatch], Decoded]
-"""Transforms a batch: what was decoded of it, and its `MESSAGES`."""
+"""Transforms a batch: the verdicts on its messages so far, and the messages.
+
+The messages have the columns `ingest.schema.messages.MESSAGES`.
+"""
 
 
 ColumnSource: TypeAlias = str | tuple[str, str]
-"""A column of the rows before a transform; or a lookup's name, and a column of its source."""
+"""A column of the rows before a transform, or a lookup's name and a column of its source."""
 
 
 class Transform(Protocol):
-    """Changes rows: other columns, fewer rows, several of one, or refusals.
+    """A change of rows: other columns, fewer rows, several rows for a row, or refusals.
 
-    Picklable, and cheap to pickle, as a decoder is. One that adds columns may have `reads`: the
-    columns that each of them depends on (see `column_sources`).
+    It is picklable, and cheap to pickle, as a decoder is. A transform that adds columns may
+    have an attribute `reads`: the columns that each new column depends on (see
+    `column_sources`).
     """
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The columns of its result, for rows with the columns `input_columns`.
+        """Returns the columns of its result, for rows with the columns `input_columns`.
 
         Raises:
-            SpecError: it can't use such columns; says which, and what to do.
+            SpecError: it can't use such columns; the error says which, and what to do.
         """
 
     def open(self) -> Apply:
-        """Returns a function that transforms, for the calling thread.
+        """Returns a function that transforms, for the calling thread and at most one split.
 
-        It is used for one split at most. Dead letters and the counts of dropped and
-        filtered messages pass through it. `Decoded.with_rows` and `Decoded.refused`
-        keep the account of each message; the stage of a refusal is `RULES`. The result
-        for a row may depend on the rows of its own message alone, because users can't
-        see batches.
+        The function passes on dead letters and the counts of dropped and filtered messages.
+        `Decoded.with_rows` and `Decoded.refused` keep the account of each message. The stage of
+        a refusal is `RULES`. The result for a row may depend on the rows of its own message
+        alone, because users can't see batches.
 
         Raises:
-            SpecError: something that it depends on can't be loaded or used; also raised
-                by the function, if it fails as a whole.
+            SpecError: a file or schema that it depends on can't be loaded or used. The function
+                raises it too, if it fails as a whole.
         """
 
 
 @runtime_checkable
 class TellsColumnSources(Protocol):
-    """A transform whose columns aren't those before it and the ones of its `reads`."""
+    """A transform that says itself which columns each of its columns depends on.
+
+    Other transforms keep the columns before them and add those of `reads`.
+    """
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
-        """What each column of its result depends on, as the function of this name returns it."""
+        """Returns the columns that each result column depends on, as `column_sources` does."""
 
 
 def column_sources(
@@ -64,7 +70,7 @@ def column_sources(
     """Returns the columns that each column of a transform's result depends on.
 
     Metadata columns that a SELECT reads are among them. Unless the transform says otherwise, a
-    column depends on the one of the same name. Asks no source of a lookup.
+    column depends on the input column of the same name. No source of a lookup is asked.
 
     Args:
         transform: the transform.

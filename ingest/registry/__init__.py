@@ -1,1 +1,1 @@
-"""Schema registry: its client, and its settings."""
+"""The client of a schema registry, and its settings."""

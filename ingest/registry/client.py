@@ -1,14 +1,14 @@
 """Client of a Confluent Schema Registry.
 
-It is confluent-kafka's client, within bounds that it doesn't have itself:
+It is confluent-kafka's client, with additional bounds:
 
-- An answer is read up to a size, and waited for up to a time, however slowly it comes
-  (`registry.sessions`). It is never decompressed, and no redirect is followed.
-- Error messages have only types and numbers of the errors that the client raises, and a
-  short printable part of the registry's answer, without the password.
+- The size of an answer is limited, and so is the time to receive it (`registry.sessions`). An
+  answer is never decompressed, and no redirect is followed.
+- Error messages contain only types and numbers of the client's errors, and a short printable
+  part of the registry's answer, without the password.
 
-The bounds stand on `_rest_client`, the one name of confluent-kafka's client that isn't public. It
-was seen in confluent-kafka 2.16; `tests/shape/test_internals.py` tells if it is gone.
+The bounds depend on `_rest_client`, the only name of confluent-kafka's client here that isn't
+public. It exists in confluent-kafka 2.16; `tests/shape/test_internals.py` fails if it is gone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ MOST_REFERENCES = 200
 """The most schemas that a schema may refer to, directly or through others."""
 
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
-"""The registry's error codes, with status 404, for what it doesn't have.
+"""The registry's error codes, with status 404, for a missing subject, version or schema.
 
-A 404 without such a code comes from something else at the address.
+A 404 without such a code comes from another server at the address.
 """
 _REFUSED_SCHEMA = {409, 422}
-"""The statuses for a schema that may not be registered, as it isn't compatible with others.
+"""The statuses for a schema that can't be registered because it isn't compatible.
 
 A request that only reads never gets them.
 """
@@ -59,10 +59,10 @@ _LARGEST_ID = (1 << 32) - 1
 _LONGEST_WAIT = 2.0
 """The longest wait between two tries, in seconds."""
 PATIENCE = 10
-"""Most time for all requests of one schema, or one subject, as a multiple of one request's."""
+"""Most time for all requests of a schema or a subject, as a multiple of one request's time."""
 _TIME_UP = "no answer in the time of all tries"
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
-"""The kinds of schemas, as a registry calls them."""
+"""The kinds of schemas, by the registry's names."""
 _KINDS = get_args(SchemaKind)
 _DO = {
     "source": (
@@ -74,7 +74,7 @@ _DO = {
         " Nothing was published; run the window again."
     ),
 }
-"""What to do if the registry doesn't answer, for each section of a spec."""
+"""Advice if the registry doesn't answer, for each section of a spec."""
 
 
 Strategy = Literal["topic", "record", "topic_record"]
@@ -85,8 +85,10 @@ Strategy = Literal["topic", "record", "topic_record"]
 class Subjects:
     """Names of the subjects under which a registry has the schemas of topics' messages.
 
-    `records`: full names of records, for the strategies that need them; `part`: the part
-    of the messages that has the schemas.
+    Attributes:
+        strategy: how subjects are named.
+        records: full names of records, for the strategies that need them.
+        part: the part of the messages that has the schemas.
     """
 
     strategy: Strategy = "topic"
@@ -103,24 +105,32 @@ class Subjects:
 
     @property
     def header(self) -> str:
-        """Name of the header that may have the frame."""
+        """Name of the header that may hold the schema's id."""
         return f"__{self.part}_schema_id"
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Schema registry, and how to reach it.
+    """A schema registry, and how to reach it.
 
-    It has settings only, so it can be pickled. Each process makes its own client, and
-    reads the secrets itself.
+    It only has settings, so it can be pickled. Each process makes its own client, and reads the
+    secrets itself.
 
-    - `ca`: a file of the certificates to trust; None: the system's. `certificate`, `key`,
-      `key_password`: windrow's own certificate.
-    - `timeout`: how long one try may take, in seconds; `retries`: how often a request is
-      repeated if the registry, or the network, may answer the next time.
-    - `section`: the spec's section that the registry is for, which errors name.
-    - `token`: what it is signed in with by bearer; `oauth`: where such a token is from.
-    - `logical_cluster`, `identity_pool`: go with a token to Confluent Cloud.
+    Attributes:
+        url: the registry's address.
+        username: the name to sign in with; None: no sign-in.
+        password: the password, or a reference to it.
+        ca: a file of the certificates to trust; None: the system's certificates.
+        certificate: the file of windrow's own certificate.
+        key: the file of the certificate's key.
+        key_password: the password of that key, or a reference to it.
+        timeout: how long one try may take, in seconds.
+        retries: how often a request is repeated if another try may succeed.
+        section: the spec's section that the registry is for, which errors name.
+        token: the token to sign in with, or a reference to it.
+        oauth: the provider of such tokens.
+        logical_cluster: id of the registry, for Confluent Cloud with a token.
+        identity_pool: id of the identity pool, for Confluent Cloud with a token.
     """
 
     url: str
@@ -151,13 +161,13 @@ class Registry:
             subject: the subject.
             schema: the schema's text.
             kind: the schema's kind.
-            register: registers the schema if the subject doesn't have it. Registering it
-                again gives the same id.
+            register: True to register the schema if the subject doesn't have it. A second
+                registration returns the same id.
 
         Raises:
             SpecError: the registry doesn't have the schema, refuses it (it isn't
-                compatible with earlier ones), or doesn't let windrow in.
-            UnreachableError: the registry doesn't answer, or with something unusable.
+                compatible with earlier schemas), or doesn't let windrow in.
+            UnreachableError: the registry doesn't answer, or its answer is unusable.
         """
         return _Requests(self).id_of(subject, schema, kind, register=register)
 
@@ -169,7 +179,7 @@ class Registry:
         Raises:
             SpecError: the schema isn't compatible with the subject's schemas by its
                 rules, or the registry doesn't let windrow in.
-            UnreachableError: the registry doesn't answer, or with something unusable.
+            UnreachableError: the registry doesn't answer, or its answer is unusable.
         """
         _Requests(self).refuse_incompatible(subject, schema, kind)
 
@@ -180,9 +190,9 @@ class Registry:
 
     @property
     def secrets(self) -> list[str]:
-        """Texts that no error may have, of a registry that is `reveal`.
+        """Texts that no error may contain; only for the result of `reveal`.
 
-        The password in the form in which it is sent is one of them: servers repeat it in
+        They include the password in the form in which it is sent, because servers repeat it in
         errors.
         """
         basic_credentials = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
@@ -202,7 +212,7 @@ class Registry:
             renewed: True if they are read anew, though this process keeps them.
 
         Raises:
-            SpecError: a secret isn't where its reference says.
+            SpecError: a secret isn't at the place of its reference.
             UnreachableError: the provider of `oauth` gives no token.
         """
         token = _reveal(self.token, "registry.token", renewed=renewed)
@@ -273,9 +283,12 @@ def client_of(registry: Registry, _process: int) -> Any:
 class _Requests:
     """Requests for one schema or one subject.
 
-    `_stated`: the registry as it is stated, until its secrets are read again, which is once;
-    `_characters`: how many characters the schema has so far, with those that it refers
-    to; `_until`: when the last request may be sent.
+    Attributes:
+        _stated: the registry with references; None after the secrets were read again.
+        _registry: the registry, with its secrets.
+        _client: confluent-kafka's client.
+        _characters: the number of characters of the schema and its references so far.
+        _until: when the last request may be sent, on the monotonic clock.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -314,7 +327,7 @@ class _Requests:
         return None if response is None else self._with_references(id_, response, request)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
-        # an extra, loaded where it is used
+        # an optional dependency, loaded only when it is used
         from confluent_kafka.schema_registry import Schema
 
         request = f"the id of the sink's schema, under subject {to_printable(subject)}"
@@ -342,7 +355,7 @@ class _Requests:
         return self._id(id_, request)
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
-        # an extra, loaded where it is used
+        # an optional dependency, loaded only when it is used
         from confluent_kafka.schema_registry import Schema
 
         request = f"the compatibility of the sink's schema with subject {to_printable(subject)}"
@@ -361,7 +374,7 @@ class _Requests:
             raise self._no_answer(request, "an answer that is neither yes nor no")
 
     def _version(self, subject: str, version: int) -> WriterSchema | None:
-        """Returns a version of a subject; None if it was deleted meanwhile."""
+        """Returns a version of a subject; None if it was deleted in the meantime."""
         request = f"version {version} of subject {subject}"
         response = self._send(
             lambda: self._client.get_version(subject, version), request, _NO_VERSION
@@ -395,9 +408,9 @@ class _Requests:
         collected: dict[tuple[str, int], tuple[str, str]],
         depth: int,
     ) -> None:
-        """Adds the schemas that a schema refers to, each after those that it refers to itself.
+        """Adds the schemas that a schema refers to, each after its own references.
 
-        References in a circle never end, so they are too many at some depth.
+        References in a circle never end, so at some depth they exceed MOST_REFERENCES.
         """
         for reference in schema.references or ():
             key = reference.subject, reference.version
@@ -439,9 +452,12 @@ class _Requests:
     def _send(self, ask: Any, request: str, *missing: int) -> Any:
         """Returns the answer to a request; None if the error code is one of `missing`.
 
-        `request`: the thing that is asked for, for people.
+        Args:
+            ask: sends the request.
+            request: what is requested, in words for errors.
+            *missing: the error codes that mean a missing subject, version or schema.
         """
-        # an extra, loaded where it is used
+        # an optional dependency, loaded only when it is used
         import httpx2
         from confluent_kafka.schema_registry import SchemaRegistryError
 
@@ -503,7 +519,7 @@ class _Requests:
         )
 
     def _no_answer(self, request: str, reason: str) -> UnreachableError:
-        # the client caches everything that it could read, also half of a schema
+        # the client caches every text that it could read, even half of a schema
         self._client.clear_caches()
         stage: Stage = "decode" if self._registry.section == "source" else "setup"
         return UnreachableError(
@@ -513,7 +529,7 @@ class _Requests:
         )
 
     def _too_large(self, request: str) -> RefusedError:
-        self._client.clear_caches()  # as above
+        self._client.clear_caches()  # the client caches even half of a schema
         return RefusedError(
             f"The schema registry {self._registry.url} answers for {request} with more than"
             f" {MOST_CHARACTERS:,} characters, more than {MOST_REFERENCES} references, or"
@@ -524,7 +540,7 @@ class _Requests:
 
 
 def _is_unicode(text: str) -> bool:
-    """Returns whether a text can be encoded: JSON's escapes can make halves of characters."""
+    """Returns whether a text can be encoded: JSON's escapes can make half characters."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Settings of a schema registry, for the formats whose messages name their schemas."""
+"""Settings of a schema registry, for formats whose messages refer to schemas by id."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RegistrySpec(TlsSection, _RegistryAddress):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses half of a sign-in, two, one over plain HTTP, and settings without effect."""
+        """Yields conflicts of sign-ins, secrets over plain HTTP, settings without effect."""
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"
             yield (missing,), "is missing: username and password go together"
@@ -150,8 +150,10 @@ def registry_of(
 ) -> Registry:
     """Makes the client of a registry.
 
-    `folder`: the folder that files are relative to; `section`: the spec's section that
-    the registry is for.
+    Args:
+        registry: the settings.
+        folder: the folder that files are relative to.
+        section: the spec's section that the registry is for.
     """
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
@@ -185,7 +187,7 @@ def _in_folder(login: OidcLogin, folder: Path) -> OidcLogin:
 
 
 def registry_at(url: str) -> Registry:
-    """Makes the client of a registry that only its URL is known of.
+    """Makes the client of a registry from its URL alone.
 
     Raises:
         SpecError: the text isn't a URL of a registry.

@@ -1,4 +1,4 @@
 """The steps of a window, in their order: from its boundaries to its receipt.
 
-These modules know interfaces only, never their implementations.
+These modules import interfaces (`ingest.ports`) only, no implementations.
 """

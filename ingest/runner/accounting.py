@@ -32,28 +32,29 @@ from windrow.ingest.ports.decoder import STAGES, Decoded
 from windrow.ingest.source.data_loss import doubts
 
 MANY_KEYS = 20
-"""From how many keys on a lookup that finds none of them is suspect."""
+"""A lookup that finds none of so many keys is suspect."""
 
 SHOWN = 20
-"""The most dead letters per split whose coordinates a receipt keeps."""
+"""Number of dead letters per split whose offsets a receipt keeps."""
 
 
 def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int:
-    """Checks that each message lies in the split, behind all that was read before.
+    """Checks that each message is in the split, and comes after all messages read before.
 
-    The sums alone don't show it: a message that is given twice makes up for one that is
-    never given.
+    The counts alone don't show this: a message that is read twice hides a message that is
+    never read.
 
     Args:
         split: the split that is read.
-        messages: the next batch of it.
-        position: behind the last message before it; at first the split's start.
+        messages: the next batch of messages.
+        position: the offset after the last message before the batch; at first the split's
+            start.
 
     Returns:
-        The position behind the batch.
+        The offset after the last message of the batch.
 
     Raises:
-        AccountingError: a message is out of order; it says which one.
+        AccountingError: a message is out of order; the text names its offset.
     """
     offsets = messages.column("offset").to_numpy()
     if not len(offsets):
@@ -77,14 +78,19 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
 def refuse_unplaced(
     split: Split, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool = False
 ) -> None:
-    """Checks that each message of a batch is in exactly one place, and each row in order.
+    """Checks that each message of a batch has exactly one outcome, and that rows are in order.
 
-    It holds decoder and transforms against the reader. `keyed`: True if the table has a
-    primary key, so that messages may delete rows.
+    An outcome is: rows or deletes, a dead letter, dropped, or filtered.
+
+    Args:
+        split: the split that is read.
+        messages: a batch of the reader.
+        decoded: the result of decoder and transforms for the batch.
+        keyed: True if the table has a primary key, so that messages may delete rows.
 
     Raises:
-        AccountingError: the batch is miscounted; it says how, and where the batch
-            begins.
+        AccountingError: the batch is miscounted. The text says how, and the first offset of
+            the batch.
     """
     rows, dead = decoded.row_index.to_numpy(), decoded.dead_index.to_numpy()
     deletes = np.zeros(0, np.int64) if decoded.deletes is None else decoded.deletes.index.to_numpy()
@@ -147,7 +153,7 @@ def refuse_unplaced(
 
 
 def _ascends(index: npt.NDArray[np.int64], count: int, least: int) -> bool:
-    """Returns whether positions among `count` go up, each by `least` or more."""
+    """Returns whether positions below `count` ascend, each step by `least` or more."""
     return not len(index) or (
         index[0] >= 0
         and index[-1] < count
@@ -156,13 +162,13 @@ def _ascends(index: npt.NDArray[np.int64], count: int, least: int) -> bool:
 
 
 def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
-    """Checks for each split that reader, task and stager agree.
+    """Checks for each split that the counts of reader, task and stager agree.
 
     `read = valid + dead + dropped + filtered`, and the stager staged as many rows as it
     was given. Every split of the plan has one result, and was read to its end.
 
     Raises:
-        AccountingError: names the split and the numbers that disagree.
+        AccountingError: the text names the split and the numbers that disagree.
     """
     if tuple(s.split for s in staged) != plan.splits:
         raise AccountingError(
@@ -241,11 +247,17 @@ def _verdicts(c: SplitCounts) -> str:
 def refuse_too_many_dead(
     window: Window, staged: Sequence[Staged], limits: LimitsSpec, command: str
 ) -> None:
-    """Holds the window's dead letters against the limits, in all and of each stage.
+    """Compares the numbers of a window's dead letters with the limits, in total and per stage.
+
+    Args:
+        window: the window.
+        staged: the results of its splits.
+        limits: the spec's limits.
+        command: the command that shows dead letters, for the message.
 
     Raises:
-        DeadLetterLimitError: there are too many. It says what was wrong where in the
-            documents, how often, and the places of the first ones; never a payload.
+        DeadLetterLimitError: there are too many. The text has the kinds of refusals, their
+            counts, and the offsets of the first ones. It never has a payload.
     """
     total = Counts.total(s.counts for s in staged)
     refused = [(s.split.tp, refusal) for s in staged for refusal in s.refused]
@@ -275,9 +287,14 @@ def refuse_too_many_dead(
 
 
 class _RefusedCounts(msgspec.Struct, frozen=True):
-    """Dead letters of a window that one limit is for, of `read` messages.
+    """The dead letters of a window that one limit counts.
 
-    `first`: the places of the first ones; `which`: the stage, in words.
+    Attributes:
+        dead: the number of these dead letters.
+        read: the number of messages of the window.
+        refused: the refusals.
+        first: the topic-partitions and offsets of the first ones.
+        which: the stage, as a part of a sentence.
     """
 
     dead: int
@@ -318,12 +335,12 @@ def _refuse_beyond(
 
 
 def refuse_undoing(replaced: Receipt) -> None:
-    """Refuses to replace a window that holds edited messages.
+    """Refuses to replace a window that has edited messages.
 
-    A replacement reads the log, which has these messages unedited.
+    A replacement reads the log again, and the log has the unedited messages.
 
     Raises:
-        RefusedError: the window holds such messages.
+        RefusedError: the window has edited messages.
     """
     edited = 0 if replaced.dead_replay is None else replaced.dead_replay.edited
     if edited:
@@ -337,12 +354,13 @@ def refuse_undoing(replaced: Receipt) -> None:
 
 
 def refuse_fewer(receipt: Receipt, replaced: Receipt) -> None:
-    """Holds a replacement against the generation that it replaces, by topic-partition.
+    """Refuses a replacement with fewer messages than the generation that it replaces.
 
-    More messages in one topic-partition must not hide fewer in another.
+    Each topic-partition is compared alone: more messages in one must not hide fewer messages
+    in another.
 
     Raises:
-        DataLossError: names the first topic-partition that has fewer messages now.
+        DataLossError: the text names the first topic-partition with fewer messages.
     """
     new_counts, old_counts = _messages(receipt), _messages(replaced)
     fewer = next((tp for tp in sorted(old_counts) if new_counts[tp] < old_counts[tp]), None)
@@ -371,12 +389,17 @@ def _messages(receipt: Receipt) -> Counter[TopicPartition]:
 def find_unexplained(
     plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]
 ) -> tuple[str, ...]:
-    """Warns of offsets without a message that nothing explains.
+    """Returns warnings about too many offsets without a message.
 
-    Transaction markers and aborted messages explain such offsets. Each marker ends a
-    transaction that wrote at least one message to the topic-partition; so on a topic
-    that is not compacted a range can't hold many more markers than messages. (Not a
-    proof: transactions may have begun before the range.)
+    Transaction markers and aborted messages explain such offsets. A marker ends a
+    transaction that wrote at least one message to the topic-partition. So without
+    compaction, a range has few more markers than messages. This is no proof, because a
+    transaction may have written its messages before the range.
+
+    Args:
+        plan: the window's plan.
+        splits: the counts of its splits.
+        compacted: the topics that are compacted; they are not checked.
     """
     warnings = []
     for s in splits:
@@ -391,9 +414,9 @@ def find_unexplained(
 
 
 def describe_losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
-    """Words the losses of a window, certain or possible, one sentence each.
+    """Returns a sentence for each certain or possible loss of messages of a window.
 
-    They are for the receipt of a window that went on without the messages.
+    The sentences are for the receipt of a window that is committed without these messages.
     """
     sentences = [
         f"{s.topic}[{s.partition}]: {s.skipped:,} of the offsets {s.start}..{s.stop} were not in"
@@ -413,9 +436,9 @@ def describe_losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...
 
 
 def held_back(plan: Plan) -> tuple[str, ...]:
-    """Warns of a window that ends before an open transaction.
+    """Returns warnings about a window that ends before an open transaction.
 
-    It had waited for it long enough.
+    The run waited for the transaction until the limit (`delay` + `max_wait`).
     """
     return tuple(
         f"{m.topic}[{m.partition}]: a transaction was still open at offset {m.offset} when"
@@ -426,9 +449,9 @@ def held_back(plan: Plan) -> tuple[str, ...]:
 
 
 def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
-    """Warns of lookups that found none of many keys.
+    """Returns warnings about lookups that found none of many keys.
 
-    A service answers as if it had no key where the address is wrong.
+    A service with a wrong address answers as if it had none of the keys.
     """
     return tuple(
         f"The lookup {lookup.lookup} found none of the {format_count(lookup.keys, 'key')} that it"
@@ -441,9 +464,9 @@ def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
 
 
 def find_unwitnessed(plan: Plan) -> tuple[str, ...]:
-    """Warns of windows that begin at an offset without a leader epoch.
+    """Returns warnings about a window that begins at an offset without a leader epoch.
 
-    The boundary is one of an older version, or the cluster names no epochs.
+    Either an older version of windrow froze the boundary, or the cluster has no epochs.
     """
     read = {s.tp for s in plan.splits}
     return tuple(

@@ -1,13 +1,14 @@
-"""Attempts at windows, the jobs that read several small ones together, and their tasks.
+"""Attempts at windows, the jobs that read several small windows together, and their tasks.
 
-The versions that the lookups of a window ask are recorded once, before anything is read:
+The ledger records which version of its source each lookup of a window asks, before anything is
+read. The versions are:
 
-a first run           the versions of the moment, which the ledger records
-a retry, or a second  the recorded ones
+a first run           the current versions
+a retry, or a second  the recorded versions
 run at the same time
-a replay              those in the receipt of the generation that it replaces
-another spec since    of a lookup that is new, or has another source, the version of the moment
-`fresh_lookups`       the versions of the moment, in the place of recorded ones
+a replay              the versions in the receipt of the generation that it replaces
+a changed spec        for a lookup that is new or has another source, the current version
+`fresh_lookups`       the current versions; they replace the recorded versions
 """
 
 from __future__ import annotations
@@ -40,21 +41,27 @@ from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.runner.task import LateBins, SplitTask
 
 TOGETHER = 64
-"""The most windows that are looked up and planned together, and kept in memory at once."""
+"""Largest number of windows that are looked up, planned and kept in memory together."""
 
 SPLITS_A_JOB = 256
 OFFSETS_A_JOB = 200_000
-"""The most splits and offsets of a job of several windows.
+"""Limits of a job of several windows, in splits and in offsets.
 
-So the first of them needn't wait long for the last.
+The windows of a job are committed after the whole job. The limits keep this wait short.
 """
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """One run's try at a window.
 
-    `replaced`: the committed generation to be replaced; None for a first reading.
-    `readable`: the splits that can still be read. `pins`: the version that each lookup asks.
+    Attributes:
+        plan: the window's plan.
+        replaced: the committed generation that is replaced; None for a first reading.
+        generation: the number of the generation that the attempt writes.
+        id: the attempt's id.
+        on_loss: what becomes of offsets that are gone from the log.
+        readable: the splits that can still be read.
+        pins: the version that each lookup asks.
     """
 
     plan: Plan
@@ -72,9 +79,12 @@ class Attempt(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ReadAttempt:
-    """The staged results of an attempt, one per split of its plan.
+    """An attempt that was read and staged.
 
-    `pipeline`: with a snapshot of the cluster after the reading.
+    Attributes:
+        pipeline: the pipeline, with a snapshot of the cluster after the reading.
+        attempt: the attempt.
+        staged: the staged results, one per split of the plan.
     """
 
     pipeline: Pipeline
@@ -83,7 +93,7 @@ class ReadAttempt:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the begin of its first task to the end of its last one.
+        """Seconds from the begin of its first task to the end of its last task.
 
         Other windows of the same job don't count.
         """
@@ -96,11 +106,15 @@ class ReadAttempt:
 
 
 def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[Attempt]]:
-    """Groups attempts into jobs, in their order.
+    """Yields jobs of attempts, in the order of the attempts.
 
-    Small attempts share a job; a large one has a job of its own, and so has each if
-    `apart`. Two windows that want the very same split (of two ledgers: a commit will
-    refuse one) are never in one job, which tells its windows apart by their splits.
+    Small attempts share a job; a large attempt has its own job. Two attempts with the same
+    split never share a job, because a job finds an attempt by its splits. Such attempts come
+    from two ledgers, and the commit refuses one of them.
+
+    Args:
+        attempts: the attempts.
+        apart: each attempt has its own job.
     """
     job: list[Attempt] = []
     splits: set[Split] = set()
@@ -124,16 +138,19 @@ def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[A
 class SharedTask:
     """The tasks of several windows as one task, picklable.
 
-    Each split is staged by the task of the window that it was planned for. Each task is
-    pickled by itself: a worker unpickles the one that it needs, not those of all
-    windows.
+    A split is staged by the task of its window. Each task is pickled alone, so that a worker
+    unpickles only the task that it needs.
+
+    Attributes:
+        tasks: the pickled `SplitTask` of each window.
+        owner: the index in `tasks` for each split.
     """
 
     tasks: tuple[bytes, ...]
     owner: dict[Split, int]
 
     def __call__(self, split: Split) -> Staged:
-        # the driver's own bytes
+        # safe: the driver pickled these bytes itself
         task: SplitTask = pickle.loads(self.tasks[self.owner[split]])  # noqa: S301
         return task(split)
 
@@ -141,10 +158,12 @@ class SharedTask:
 def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | SharedTask:
     """Returns the task that the engine runs for each split of a job.
 
-    `tasks`: each attempt's.
+    Args:
+        tasks: the task of each attempt.
+        job: the attempts.
 
     Raises:
-        WindrowError: as `pickling.pickled`.
+        WindrowError: see `pickling.pickle_task`.
     """
     if len(tasks) == 1:
         return tasks[0]
@@ -155,16 +174,16 @@ def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | 
 
 
 LATE_WINDOWS = 200
-"""The most windows before its own that a window counts late messages for.
+"""Number of earlier windows for which a window counts late messages.
 
-Older messages count to the first of these windows.
+Older messages count for the first of these windows.
 """
 
 
 def results_of(
     pipeline: Pipeline, job: Sequence[Attempt], splits: Sequence[Split], progress: ReadProgress
 ) -> Iterator[Staged]:
-    """Yields the results of a job's splits, in their order, until the first error.
+    """Yields the staged results of a job's splits, in their order, until the first error.
 
     See `ports.engine.Engine.run`.
     """
@@ -177,11 +196,11 @@ def results_of(
             for attempt, attempt_versions in zip(job, versions, strict=True)
         ]
         if function is None:
-            # yielded here, so that the tasks' own objects live as long as they run
+            # `yield from` keeps the tasks' objects alive until the last task has ended
             yield from engine.run(one_task(tasks, job), splits)
             return
         assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
-        # `jobs` puts each of its windows into a job of its own
+        # with a DataFrame function, `jobs(apart=True)` gives each window its own job
         (task,), (task_versions,) = tasks, versions
         later_transform = pinned(function.later_transform(), task_versions)
         yield from engine.transform(
@@ -192,10 +211,18 @@ def results_of(
 def _open_lookups(
     pipeline: Pipeline, job: Sequence[Attempt], open_lookups: ExitStack, splits: int
 ) -> list[dict[str, str]]:
-    """Returns what the tasks of each attempt open, by the lookup's name.
+    """Holds the versions of the lookups' sources until `open_lookups` is closed.
 
-    Each version of a lookup's source is held once for the tasks of all `splits`, until
-    `open_lookups` is closed.
+    Each version is held once for all tasks of the job.
+
+    Args:
+        pipeline: the pipeline.
+        job: the attempts.
+        open_lookups: closes what is held.
+        splits: the number of splits of the job.
+
+    Returns:
+        For each attempt, the version that its tasks open, by the lookup's name.
     """
     sources = sources_of(pipeline.transforms())
 
@@ -251,10 +278,15 @@ def _millis(moment: datetime) -> int:
 def with_pins(
     pipeline: Pipeline, attempts: Sequence[Attempt], *, fresh: bool = False
 ) -> list[Attempt]:
-    """Returns attempts that know the version of each lookup.
+    """Returns the attempts with `pins`, the version that each lookup asks.
+
+    Args:
+        pipeline: the pipeline.
+        attempts: the attempts without pins.
+        fresh: pins the current versions, even if other versions are recorded.
 
     Raises:
-        SpecError: a source isn't there; or `fresh`, and the table may have shown a part of
+        SpecError: a source doesn't exist; or with `fresh` the table may have shown a part of
             the window already.
         UnreachableError: a source doesn't answer.
     """
@@ -284,10 +316,11 @@ def with_pins(
 
 
 def pins_now(transform: Transform) -> tuple[Pin, ...]:
-    """Returns the versions that a transform's lookups would ask now.
+    """Returns the current version of the source of each lookup of a transform.
 
     Raises:
-        SpecError, UnreachableError: as `with_pins`.
+        SpecError: a source doesn't exist.
+        UnreachableError: a source doesn't answer.
     """
     return tuple(
         Pin(name, source.identity, version_of(source))

@@ -1,4 +1,4 @@
-"""Finds planned splits that are still in the log, topics that a run gives up, and new ones."""
+"""Planned splits that are still in the log, topics that a run gives up, and new topics."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from windrow.ingest.source.enumerator.splits import refuse_other_identity
 
 
 def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | None) -> OnLoss:
-    """Returns whether this run may go on without messages that are gone.
+    """Returns whether this run may continue without messages that are gone.
 
-    The spec's policy is for the first reading; a request that replaces rows says itself
-    whether fewer will do.
+    The spec decides for a first reading. A request that replaces a window decides itself, by
+    `accept_fewer`.
     """
     if committed is not None:
         return "skip" if request.accept_fewer else "fail"
@@ -42,16 +42,19 @@ def readable_splits(
 ) -> tuple[Split, ...]:
     """Returns the splits of a plan that can still be read.
 
-    Their topics are those that were planned, and hold the planned offsets. `committed`:
-    the generation that a run is to replace; None for a first reading.
+    Their topics must be the planned topics, and must have the planned offsets. The reader
+    notices a truncated log if it reads messages of this log. For all other logs this
+    function asks the cluster.
 
-    The reader finds out itself that a log was truncated, if it reads something of it;
-    of the other logs this function asks the cluster.
+    Args:
+        pipeline: the pipeline.
+        plan: the window's plan.
+        on_loss: "skip" if the run may continue without messages that are gone.
+        committed: the generation that the run replaces; None for a first reading.
 
     Raises:
-        IdentityError: a topic, or the cluster, is another one than was planned. If the
-            newest boundary is of another cluster, too, the spec names a wrong one,
-            which no window can be read from.
+        IdentityError: the cluster or a topic isn't the planned one. If the newest boundary
+            is of another cluster, too, the spec names a wrong cluster (`of_setting`).
         DataLossError, CutOffError: the log lacks planned offsets.
         UnreachableError: the cluster doesn't answer.
     """
@@ -85,12 +88,15 @@ def readable_splits(
 
 
 def refuse_changed_topics(pipeline: Pipeline, plan: Plan, splits: tuple[Split, ...]) -> None:
-    """Holds the topics against the plan once more, right before the commit.
+    """Compares the topics with the plan again, right before the commit.
 
-    They are those of `splits`, which were readable, and those that the run gave up.
+    Args:
+        pipeline: the pipeline.
+        plan: the window's plan.
+        splits: the splits that were read. The run gave up the topics of all other splits.
 
     Raises:
-        IdentityError: a topic that was read is another one now.
+        IdentityError: a topic that was read was deleted and made again.
         UnreachableError: a topic that the run gave up exists again.
     """
     cluster, ids = _current_topics(pipeline, sorted({s.topic for s in plan.splits}))
@@ -107,17 +113,17 @@ def refuse_changed_topics(pipeline: Pipeline, plan: Plan, splits: tuple[Split, .
 
 
 def _current_topics(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Returns the cluster's id, and the ids of those topics that exist."""
+    """Returns the cluster's id, and the ids of the topics that exist, by name."""
     return pipeline.broker.cluster_id(), {
         name: info.topic_id for name, info in pipeline.broker.topics(names).items()
     }
 
 
 def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """Words, for a window's receipt, the logs that end below where the window ends.
+    """Returns sentences for a window's receipt about logs that end before the window's end.
 
-    One sentence for each log of which the window reads nothing. Empty if the source
-    doesn't say to go on: then such a window is refused (`readable_splits`).
+    There is a sentence for each such log from which the window reads no messages. Empty with
+    `on_loss: fail`: then `readable_splits` refuses such a window.
     """
     if pipeline.spec.source.on_loss == "fail":
         return ()
@@ -130,9 +136,10 @@ def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
 
 
 def _logs_cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
-    """Finds logs that end below where the window ends, and of which it reads nothing.
+    """Returns the window's end marks in logs that end before them, each with the log's end.
 
-    A topic that was created anew, or is gone, isn't asked for.
+    Only logs from which the window reads no messages are checked, and no topics that are gone
+    or were created anew. The end is None if the log has grown again.
     """
     read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
     marks = [
@@ -152,13 +159,20 @@ def _logs_cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | No
 def _given_up(
     pipeline: Pipeline, plan: Plan, cluster: str, ids: Mapping[str, str], on_loss: OnLoss
 ) -> frozenset[str]:
-    """Finds topics of the plan that are gone, and that the run may go on without.
+    """Returns the topics of the plan that are gone, if the run may continue without them.
 
-    It may by `on_removed: drop`, if the topic is gone from the cluster that was planned
-    on; and after a rebase by `on_loss: skip`, if the topic was created anew.
+    With `on_removed: drop` these are topics that don't exist any more in the planned cluster.
+    With `on_loss: skip` these are topics that a rebase has replaced.
+
+    Args:
+        pipeline: the pipeline.
+        plan: the window's plan.
+        cluster: the id of the cluster now.
+        ids: the ids of the topics that exist now.
+        on_loss: see `loss_policy`.
 
     Raises:
-        IdentityError: there was a rebase, and the spec doesn't say to go on.
+        IdentityError: a rebase has replaced a topic, and `on_loss` is "fail".
     """
     names = sorted({s.topic for s in plan.splits})
     replaced = (
@@ -180,7 +194,7 @@ def _given_up(
 
 
 def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
-    """Finds topics of the plan that a rebase at its end, or later, has replaced."""
+    """Returns the topics of the plan that a rebase at the window's end or later has replaced."""
     planned, replaced_topics = plan.stop.by_topic(), set[str]()
     for rebased in pipeline.ledger.rebased_boundaries(pipeline.spec.id):
         now = rebased.by_topic()
@@ -193,11 +207,14 @@ def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> se
 
 
 class JoiningTopic(msgspec.Struct, frozen=True):
-    """A topic that joins in a window.
+    """A topic that joins in a window: this window is the first that reads it.
 
-    `earlier_offsets`: how many of its offsets from before the window are read into it, by Kafka's
-    own answer for the window's start; for a micro-batch all that it reads of the topic.
-    `passed_over`: how many offsets the log holds below those where the topic begins.
+    Attributes:
+        topic: the topic's name.
+        earlier_offsets: the number of offsets from before the window that are read into it.
+            Kafka finds the first offset of the window by its start time. For a micro-batch,
+            all offsets of the topic that it reads.
+        passed_over: the number of offsets in the log before the first offset that is read.
     """
 
     topic: str
@@ -205,7 +222,7 @@ class JoiningTopic(msgspec.Struct, frozen=True):
     passed_over: int
 
     def __str__(self) -> str:
-        """A clause for people."""
+        """Returns a clause for people."""
         return (
             f"{self.topic} joins in this window, which by source.joining reads"
             f" {self.earlier_offsets:,} of"
@@ -214,7 +231,7 @@ class JoiningTopic(msgspec.Struct, frozen=True):
 
 
 def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
-    """Returns the topics that join in a plan's window, as far as they still exist."""
+    """Returns the topics that join in a plan's window, if they still exist."""
     start_marks, ends, ids = (
         plan.stop.joining_marks(plan.start),
         plan.stop.by_tp(),
@@ -238,10 +255,15 @@ def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
 
 
 def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> tuple[str, ...]:
-    """Returns a sentence if the sink's topics would delete messages of a window at once.
+    """Returns a sentence if the sink's topics would soon delete published messages of a window.
 
-    They are older than those topics keep messages, by the time that they take along.
-    `splits`: what can be read of the window, whose key is `key`.
+    Published messages keep the time of their source messages. The topic deletes them if they
+    are older than its retention.
+
+    Args:
+        pipeline: the pipeline.
+        key: the window's key.
+        splits: the splits of the window that can be read.
     """
     retention = pipeline.sink.retention() if isinstance(pipeline.sink, TopicSink) else None
     if retention is None or not splits:
@@ -265,8 +287,11 @@ def unselected_topics(
 ) -> tuple[str, ...]:
     """Returns sentences about topics that were read up to a boundary, and aren't selected now.
 
-    A topic that was given up before the boundary counts while messages of it are unread, unless
-    only those are asked for that are given up `newly`, behind it.
+    Args:
+        pipeline: the pipeline.
+        reached: the boundary.
+        newly: only topics that were still read at the boundary. Otherwise also topics that
+            were given up before the boundary, while they have unread messages.
     """
     selection = pipeline.spec.source.selection()
     unselected_marks = [m for m in reached.marks if not selects(selection, m.tp)]
@@ -275,7 +300,7 @@ def unselected_topics(
         return ()
     still = {m.topic for m in reached.marks if selects(selection, m.tp)}
     until, unread = f"until {label_text(reached.label)}", Counter[str]()
-    with suppress(WindrowError):  # they may be out of reach for this user now
+    with suppress(WindrowError):  # this user may have no right to read them now
         cluster, ids = _current_topics(pipeline, sorted({m.topic for m in unselected_marks}))
         same = {t.topic for t in reached.topics if ids.get(t.topic) == t.topic_id}
         tps = [m.tp for m in unselected_marks if m.topic in same and cluster == reached.cluster_id]
@@ -292,9 +317,9 @@ def unselected_topics(
 
 
 def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
-    """Returns one result per split of the plan, in its order.
+    """Returns one result per split of the plan, in the plan's order.
 
-    All offsets of a topic that is gone count as skipped.
+    All offsets of a split that was not read count as skipped, because its topic is gone.
     """
     results = {r.split: r for r in read}
     return [results.get(split) or _skip_split(split) for split in plan.splits]

@@ -1,4 +1,4 @@
-"""A cluster at one moment: each question that many windows have is asked once."""
+"""A snapshot of a cluster: a question that several windows have is asked once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ V = TypeVar("V")
 def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline with a broker that repeats its first answer to each question.
 
-    A pause (`sleep`) ends the moment: then everything is asked anew. So code that asks
-    again some time apart, before it believes an answer, gets a new one.
+    `sleep` drops all answers. So code that pauses and asks again, to confirm an answer, gets a
+    new answer.
     """
     moment = BrokerSnapshot(pipeline.broker)
 
@@ -30,9 +30,9 @@ def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
 
 
 class BrokerSnapshot:
-    """`ports.broker.Broker` that keeps its first answers about ids and ends of logs.
+    """A `ports.broker.Broker` that keeps its first answers about topics, logs and the cluster.
 
-    It passes all other questions on.
+    It passes all other questions to the broker.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -43,7 +43,7 @@ class BrokerSnapshot:
         return getattr(self._broker, question)
 
     def forget(self) -> None:
-        """Ask everything anew from now on."""
+        """Drops all answers, so that the broker is asked again."""
         self._cluster: str | None = None
         self._topics: dict[str, TopicInfo | None] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -68,9 +68,10 @@ class BrokerSnapshot:
         return _ask_unknown(self._ends, tps, self._broker.ends)
 
     def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Asks only for offsets that the log wasn't seen to reach yet.
+        """Returns the marks that the log doesn't reach any more.
 
-        A log that reaches an offset under an epoch reaches all offsets below it.
+        The broker is asked only for marks above the offset that the log is known to reach. A
+        log that reaches an offset under a leader epoch reaches all lower offsets under it.
         """
         unreached_marks = [
             mark
@@ -86,7 +87,13 @@ class BrokerSnapshot:
 def _ask_unknown(
     answers: dict[K, V], keys: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
 ) -> dict[K, V]:
-    """Returns the known answers, and asks for those that aren't known yet."""
+    """Returns answers to all keys, and asks only for unknown keys.
+
+    Args:
+        answers: the known answers; gets the new ones.
+        keys: the keys.
+        question: answers some keys.
+    """
     unknown_keys = [key for key in keys if key not in answers]
     if unknown_keys:
         answers.update(question(unknown_keys))

@@ -1,4 +1,4 @@
-"""A pipeline with all its parts, and the small values that a run takes and returns."""
+"""A pipeline with all its parts, and the requests and results of a run."""
 
 from __future__ import annotations
 
@@ -36,15 +36,19 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request to commit a window, or (`replace`) to replace a committed one.
+    """A request to commit a window, or to replace a committed window.
 
-    A replacement reads the same offsets again. `id` stays the same over the retries of
-    one request (Dagster's root run id, or one made by the command). `accept_fewer` lets
-    a replacement go on although it sees fewer messages than the generation before, or
-    that one holds messages that were edited. `accept_duplicates` commits a window whose receipt the
-    sink has lost, although its rows may come twice (`ownership.refuse_lost_receipt`).
-    `fresh_lookups`: look up in the sources as they are now, not in those that the windows
-    are pinned to. `anyway`: although the pipeline is paused.
+    Attributes:
+        id: the same for all retries of a request. It is Dagster's root run id, or an id that
+            the command makes.
+        replace: the window is replaced: the same offsets are read again.
+        accept_fewer: a replacement may have fewer messages than the previous generation, or
+            may undo edited messages of that generation.
+        accept_duplicates: a window is committed even if the sink has lost its receipt, so
+            that its rows may be there twice (`ownership.refuse_lost_receipt`).
+        fresh_lookups: lookups ask the current versions, not the versions that the windows
+            are pinned to.
+        anyway: the window runs even if the pipeline is paused.
     """
 
     id: str
@@ -56,12 +60,15 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The receipt that the sink holds.
+    """The result of a run of a window.
 
-    `recovered`: True if the window was committed before, and this run wrote nothing.
-    `group_offsets`: the outcome of committing offsets to a consumer group, if the spec
-    names one and the window is the newest. `published_dead`: the dead letters that this run
-    published to a topic, if the spec names one and there were any to publish.
+    Attributes:
+        committed: the receipt that the sink has.
+        recovered: True if the window was committed before, and this run wrote nothing.
+        group_offsets: the outcome of committing offsets to a consumer group, if the spec
+            names a group and the window is the newest.
+        published_dead: the dead letters that this run published to a topic; None if there
+            were none, or the spec names no topic.
     """
 
     committed: Committed
@@ -88,7 +95,7 @@ class Result(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A window that was refused, while the windows behind it were run all the same."""
+    """A window that was refused. The windows after it were run nevertheless."""
 
     window: Window
     error: RefusedError
@@ -96,11 +103,13 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class DataFrameTransform:
-    """A user's function from a DataFrame to a DataFrame, between decoding and the table.
+    """A user's function from a DataFrame to a DataFrame.
 
-    `model`: the schema of its rows; None: they have the columns of those that it is given.
-    `later_transform`: what becomes of its rows, and the rules that they must keep; a row that is
-    refused refuses the window.
+    Attributes:
+        function: the function.
+        model: the schema of the rows that it gives; None if they have the input columns.
+        later_transform: makes the transform of these rows: later steps, and the rules of the
+            schema. If it refuses a row, the window is refused.
     """
 
     function: FunctionReference
@@ -108,24 +117,33 @@ class DataFrameTransform:
     later_transform: Callable[[], Transform]
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The columns of its rows, for a function that is given rows with some columns."""
-        from windrow.ingest.schema.columns import Columns  # loads Arrow and pandera
+        """Returns the columns of the rows that the function gives."""
+        from windrow.ingest.schema.columns import Columns  # imported here: it loads Arrow
 
         return input_columns if self.model is None else Columns.of(load_model(self.model))
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A spec with all that a run of it needs.
+    """A spec with everything that a run of it needs.
 
-    `columns` are those of the table's rows: `transform` makes them of those that
-    `decoder` gives. The user's schema may be loaded only when one of the three is
-    called, which takes seconds: code that looks at a pipeline and writes nothing calls
-    none of them. `dead_topic`: the topic for committed dead letters, if the spec names
-    one. `dataframe_transform`: the function of DataFrames behind `transform`, if
-    the spec names one; then `columns` are those of what becomes of its rows. `enumerate_splits`:
-    gives the splits of a plan that isn't frozen yet; None: they stay as they were cut.
-    `before_commit`: called before each commit; what it raises ends the run without it.
+    `columns`, `decoder` and `transform` load the user's schema when they are called, which
+    takes seconds. Code that only shows a pipeline must not call them.
+
+    Attributes:
+        columns: returns the columns of the table's rows.
+        transform: returns the transform of decoded rows, up to `dataframe_transform`.
+        broker: the cluster.
+        reader: makes the reader of a plan.
+        sink: the table.
+        dead_letters: the store of dead letters.
+        engine: runs the tasks.
+        dead_topic: the topic for committed dead letters; None if the spec names none.
+        dataframe_transform: the DataFrame function after `transform`; None without one.
+        enumerate_splits: returns the splits of a plan that isn't frozen yet; None to keep
+            the plan's splits.
+        observer: gets figures of runs; None for no observer.
+        before_commit: is called before each commit. If it raises, nothing is committed.
     """
 
     spec: PipelineSpec
@@ -147,7 +165,7 @@ class Pipeline:
     before_commit: Callable[[], None] = lambda: None
 
     def transforms(self) -> tuple[Transform, ...]:
-        """Returns `transform`, and what is behind the function of DataFrames."""
+        """Returns `transform`, and the transform after the DataFrame function if there is one."""
         function = self.dataframe_transform
         return (
             (self.transform(),)

@@ -1,20 +1,18 @@
-"""A window's rows through a function of Spark's DataFrames.
+"""A window's rows through a user's function of Spark DataFrames.
 
-They are read and decoded split by split, changed together, and staged split by split
-again. Each row keeps the topic, partition and offset of a message that it comes from,
-and by them its split. So everything behind the function is as without it: the stagers,
-the counts of each split, the checksums, the commit. A message without a row behind the
-function was filtered.
+Rows are read and decoded split by split, changed together by the function, and staged split
+by split. Each row keeps topic, partition and offset of a message that it comes from. They
+give the row's split. So stagers, counts, checksums and the commit work as without a function.
+A message without a row after the function counts as filtered.
 
-The function's rows are held to the rules of its schema, and go through the steps behind
-it, each row as if it were a message of its own. A row that is refused, or that doesn't fit
-the table, refuses the window: if a row is made of several messages, nobody can say which
-one would be the dead letter.
+The function's rows must keep the rules of its schema, and go through the later steps. There
+each row counts as a message. If a row is refused, or doesn't fit the table, the window is
+refused. There can be no dead letter, because a row may be made of several messages.
 
-In a table with a primary key the function sees rows alone. Deletes go around it and
-count at their messages' offsets, and so does a row of the function's, by the message
-that it names. So the staged changes are a fold's input as ever; only of two rows of one
-key that name one message nobody can say which is the last, and they refuse the window.
+In a table with a primary key the function gets rows only. Deletes bypass it. Changes are
+ordered by offset: a delete has the offset of its message, and a row has the offset of the
+message that it names. Two rows with the same key and the same message have no order, so the
+window is refused.
 """
 
 from __future__ import annotations
@@ -54,10 +52,13 @@ from windrow.ingest.schema.row_changes import DELETED
 def dataframe_work(
     pipeline: Pipeline, function: DataFrameTransform, later_transform: Transform, task: SplitTask
 ) -> DataFrameWork:
-    """Describes for an engine what to do with a window's rows.
+    """Describes for an engine the work on a window's rows.
 
-    `later_transform`: what becomes of the function's rows; `task`: that of the window's splits,
-    as it would be without the function.
+    Args:
+        pipeline: the pipeline.
+        function: the user's function.
+        later_transform: the transform of the function's rows.
+        task: the task of the window's splits, as it would be without the function.
     """
     metadata, key = of_message(pipeline.spec.metadata), pipeline.spec.sink.key
     given_columns = pipeline.transform().columns(pipeline.decoder().columns)
@@ -91,7 +92,18 @@ def dataframe_work(
 def refuse_other_key(
     key: tuple[str, ...], input_schema: pa.Schema, output_schema: pa.Schema
 ) -> None:
-    """Checks that the key columns of deletes have the types of the table's."""
+    """Checks that the key columns have the same types before and after the function.
+
+    Deletes have the types before the function.
+
+    Args:
+        key: the primary key.
+        input_schema: the columns that the function is given.
+        output_schema: the columns that it gives.
+
+    Raises:
+        SpecError: a key column is missing before the function, or has another type.
+    """
     for name in key:
         input_type = input_schema.field(name).type if name in input_schema.names else None
         if input_type != output_schema.field(name).type:
@@ -107,10 +119,11 @@ def refuse_other_key(
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Reads a split and gives its rows away; see `ports.engine.Reads`.
+    """A task that reads a split and hands its rows to the engine; see `ports.engine.Reads`.
 
-    `task`: as it would stage rows itself; `metadata`: the metadata columns, name ->
-    column.
+    Attributes:
+        task: the task as it would be without the function; its stager of rows is replaced.
+        metadata: the metadata columns to add, metadata name -> column.
     """
 
     task: SplitTask
@@ -121,7 +134,7 @@ class ReadTask:
 
 
 class _RowForwarder:
-    """A stager that gives rows away, with their metadata columns."""
+    """A stager that hands rows to the engine, with their metadata columns."""
 
     def __init__(self, give: Take, metadata: Mapping[str, str]) -> None:
         self._give, self._metadata, self._rows = give, metadata, 0
@@ -136,7 +149,7 @@ class _RowForwarder:
         self._rows += rows.num_rows
 
     def finish(self) -> Staging:
-        """Counts the rows; there is nothing to commit."""
+        """Returns the number of rows, and nothing to commit."""
         return Staging(self._rows)
 
     def discard(self) -> None:
@@ -145,11 +158,14 @@ class _RowForwarder:
 
 @dataclass(frozen=True)
 class StageTask:
-    """Stages the rows of a split that the function gave; see `ports.engine.Stages`.
+    """A task that stages the function's rows of a split; see `ports.engine.Stages`.
 
-    `rows`: makes the stager; `later_transform`: what becomes of the rows; `row_schema`: their
-    columns without the metadata columns; `primary_key`: of a table that has one, then changes
-    come instead of rows.
+    Attributes:
+        rows: makes the stager.
+        later_transform: the transform of the rows.
+        row_schema: the columns of the rows, without the metadata columns.
+        metadata: the metadata columns, metadata name -> column.
+        primary_key: the table's primary key. If it isn't empty, changes come instead of rows.
     """
 
     rows: StagerFactory
@@ -161,9 +177,13 @@ class StageTask:
     def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Stages a split's rows, in the order of its log.
 
+        Args:
+            read: the result of reading the split.
+            rows: the function's rows, by offset.
+
         Raises:
-            RefusedError: a row is refused, more messages have rows than had before, or two
-                rows of one key name one message.
+            RefusedError: a row is refused; more messages have rows than before the function;
+                or two rows of the same key name the same message.
         """
         stager: Stager | None = None
         counter, split = _RowCounter(read), read.split
@@ -218,7 +238,7 @@ class StageTask:
             ) from None
 
     def _to_decoded(self, batch: pa.RecordBatch) -> Decoded:
-        """Returns rows and deletes as a decoder would, each of a message of its own."""
+        """Returns rows and deletes as a decoder's result, in which each is its own message."""
         schema, none = self.row_schema, pa.array([], pa.string())
         rows = pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
         index, deletes = pa.array(np.arange(batch.num_rows)), None
@@ -231,9 +251,9 @@ class StageTask:
 
 
 class _MessageKeys:
-    """The keys of the rows of one message.
+    """The keys of the rows of the current message.
 
-    The order of these rows is lost on the way through a DataFrame.
+    The order of a message's rows is lost in a DataFrame, so two of them must not have one key.
     """
 
     def __init__(self, primary_key: tuple[str, ...], split: Split) -> None:
@@ -241,9 +261,9 @@ class _MessageKeys:
         self._offset, self._seen_keys = split.start - 1, set[tuple[object, ...]]()
 
     def refuse_doubled(self, given_rows: Decoded, messages: pa.RecordBatch) -> None:
-        """Checks the keys of the next rows of the split.
+        """Refuses two rows of the same message and key among the next rows of the split.
 
-        It looks only at the rows of messages that have several, and at the last row.
+        Only rows of messages with several rows, and the last row, are converted to Python.
         """
         rows, offsets = given_rows.rows, messages["offset"].take(given_rows.row_index).to_numpy()
         if not len(offsets):
@@ -272,9 +292,9 @@ class _MessageKeys:
 
 
 def _refuse_nulls(given_rows: Decoded, messages: pa.RecordBatch, split: Split) -> None:
-    """Checks the columns that are never null by the schema.
+    """Refuses null in columns that aren't nullable in the schema.
 
-    A DataFrame's own word on that means nothing behind an outer join.
+    A DataFrame's own `nullable` is no proof: it may be wrong after an outer join.
     """
     for column, field in zip(given_rows.rows.columns, given_rows.rows.schema, strict=True):
         if column.null_count and not field.nullable:
@@ -312,13 +332,18 @@ def _refuse_refused(transformed_rows: Decoded, messages: pa.RecordBatch, split: 
 
 
 class _Messages:
-    """Counts the messages of rows, whose offsets ascend; `last`: the offset of the last row."""
+    """A count of the distinct messages of rows, whose offsets must ascend.
+
+    Attributes:
+        last: the offset of the last row.
+        count: the number of messages.
+    """
 
     def __init__(self, last_offset: int) -> None:
         self.last, self.count = last_offset, 0
 
     def add(self, messages: pa.RecordBatch) -> bool:
-        """Counts those of the next rows; returns whether they are in order."""
+        """Counts the messages of the next rows; returns whether the rows are in order."""
         offsets = messages["offset"].to_numpy()
         ahead = np.diff(offsets, prepend=self.last)
         self.count += int(np.count_nonzero(ahead))
@@ -339,7 +364,11 @@ class _RowCounter:
         self._lookups: tuple[LookedUp, ...] = ()
 
     def count_given(self, given_rows: Decoded, messages: pa.RecordBatch) -> None:
-        """Counts what the function gave, and the deletes that went around it."""
+        """Counts the messages of the function's rows, and the deletes that bypassed it.
+
+        Raises:
+            RefusedError: rows are not in the order of the log, or belong to another split.
+        """
         in_order = self._given_messages.add(messages)
         if (
             not in_order
@@ -352,14 +381,27 @@ class _RowCounter:
         self._went_around += _count(given_rows.deletes)
 
     def count_staged(self, transformed_rows: Decoded, messages: pa.RecordBatch) -> None:
-        """Counts what goes to the table; `messages`: of each row and each delete."""
+        """Counts the rows and deletes that go to the table.
+
+        Args:
+            transformed_rows: the rows and deletes.
+            messages: the message of each row and each delete.
+        """
         self._staged.add(messages)
         self._rows += transformed_rows.rows.num_rows
         self._deletes += _count(transformed_rows.deletes)
         self._lookups = merge_parts([*self._lookups, *transformed_rows.lookups])
 
     def finish(self, staging: Staging) -> Staged:
-        """Returns the read split's result with the counts of its staged rows."""
+        """Returns the result of reading the split, with the counts of its staged rows.
+
+        Args:
+            staging: the stager's result.
+
+        Raises:
+            RefusedError: more messages have rows than before the function.
+            BugError: Spark lost or doubled deletes.
+        """
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:
             raise BugError(

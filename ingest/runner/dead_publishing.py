@@ -1,16 +1,15 @@
-"""Publishes dead letters of committed windows to a topic, each at least once.
+"""Publication of dead letters of committed windows to a topic, each at least once.
 
-Their store is the truth, and the topic a copy that is made after the window's commit.
-When all of a window's dead letters are in the topic, the store notes it. A run that dies
-between the two leaves the note out, so the next run of the window publishes all of them
-again, as two runs at once may do. `__connect.errors.topic`, `.partition` and `.offset` with
-`windrow.generation` are the same in both copies of a letter.
+The store of dead letters is the original, and the topic is a copy, made after the window's
+commit. When all dead letters of a window are in the topic, the store notes this. A dead
+letter is published twice if a run dies before the note, or if two runs publish at once. Both
+copies have the same headers `__connect.errors.topic`, `.partition` and `.offset`, and
+`windrow.generation`.
 
-The dead letters are those of the attempt that read the window's messages. A dead-letter
-replay refuses nothing anew, so it publishes nothing: the dead letters that it leaves
-were published, and those that it accepts stay in the topic, which takes nothing back. A
-replacement reads again, and the messages that it refuses are published with its own
-generation.
+The published dead letters are those of the attempt that read the window's messages. A
+dead-letter replay publishes nothing: it refuses no further messages, and a topic can't
+remove the messages that it accepts. A replacement reads the window again, so its dead letters
+are published with its own generation.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from windrow.ingest.ports.dead_topic import DeadTopic
 
 
 class PublishedDeadLetters(msgspec.Struct, frozen=True):
-    """The topic that a run has published a window's dead letters to, and their number."""
+    """The topic to which a run published a window's dead letters, and their number."""
 
     topic: str
     dead_letters: int
@@ -41,11 +40,11 @@ def publish_dead_letters(
 ) -> PublishedDeadLetters | None:
     """Publishes a committed window's dead letters to the topic.
 
-    None if there is nothing to do.
+    Returns None if there is nothing to publish.
 
     Raises:
-        RefusedError: the number of dead letters is not that of the receipt, or the topic
-            doesn't take one.
+        RefusedError: the number of dead letters isn't the receipt's, or the topic refuses a
+            message.
         SpecError: the topic doesn't exist, or may not be written.
         UnreachableError: the store or the topic doesn't answer; run the window again.
     """
@@ -62,7 +61,7 @@ def publish_dead_letters(
 def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
     """Returns whether a committed window has dead letters that may not be in the topic.
 
-    The store has noted of all others that they are.
+    If they surely are in the topic, the store has noted it.
     """
     return bool(receipt.counts.dead or receipt.dead_replay) and not store.is_published(
         receipt.window, read_by(receipt)
@@ -70,9 +69,9 @@ def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
 
 
 def read_by(receipt: Receipt) -> str:
-    """Returns the attempt that read the window's messages.
+    """Returns the id of the attempt that read the window's messages.
 
-    A dead-letter replay reads none.
+    A dead-letter replay reads no messages, so its receipt names that attempt.
     """
     return receipt.attempt if receipt.dead_replay is None else receipt.dead_replay.read_by
 
@@ -82,10 +81,10 @@ def dead_letters_of_attempt(
 ) -> Iterator[pa.RecordBatch]:
     """Yields an attempt's dead letters of a window, in the order of their files.
 
-    The batches have a bounded size.
+    The batches have a limited size.
 
-    Raises (when read on):
-        UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
+    Raises (while it yields):
+        UnreachableError, RefusedError: see `ports.dead_letters.DeadLetters.contents`.
     """
     for batch in store.contents(window):
         attempt_letters = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
@@ -97,7 +96,7 @@ def _count(store: DeadLetters, receipt: Receipt) -> int:
     """Counts the dead letters to publish.
 
     Raises:
-        RefusedError: they are not as many as the receipt says.
+        RefusedError: the receipt has another number.
     """
     count = store.count(receipt.window, read_by(receipt))
     refused = receipt.counts.dead + (

@@ -1,7 +1,8 @@
-"""Which windows are due: closed, and neither committed nor refused.
+"""The windows that are due: closed, and neither committed nor refused.
 
-The one rule of all schedules: Dagster's tick, and the task of each of Airflow's. A window that
-was refused for its data is left alone until somebody runs it, or what refused it has changed.
+All schedules use this rule: Dagster's tick and Airflow's tasks. A window that was refused for
+its data is due again only if windrow, or the settings and files behind the refusal, have
+changed (`refused_windows`). A person can run it by name at any time.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from windrow.ingest.runner.context import Pipeline, written_by
 
 LEAST = 48
 SPAN = timedelta(days=2)
-"""A schedule looks at the closed windows of the newest two days, at least 48. Older ones are
-left to a backfill.
+"""A schedule looks at the closed windows of the newest two days, and at least 48 windows.
+
+Older windows need a backfill.
 """
 
 OLDER = 1_000
-"""How many windows before these are looked at, to tell that they aren't committed."""
+"""Number of older windows that are checked, only to report uncommitted ones."""
 
 _CODE_FILE = re.compile(r'"([^"]+\.(?:py|avsc|proto|desc|pb|binpb))(?::\w+)?"')
-"""A file that decides how messages are read, in the JSON of a spec's sections."""
+"""Pattern of a schema's or function's file in the JSON of a spec's sections."""
 
 
 def closed_windows(spec: PipelineSpec, now: datetime) -> tuple[list[Window], list[Window]]:
-    """The windows that a schedule looks at, behind the `OLDER` ones before them.
+    """Returns two lists of closed windows: up to `OLDER` older ones, and the schedule's windows.
 
     Both are in the order of time.
 
@@ -63,9 +65,9 @@ def due(
     committed: Collection[Window],
     refused: Collection[Window],
 ) -> tuple[list[Window], list[Window]]:
-    """Those of the windows that are neither committed nor refused; and the refused ones. Pure.
+    """Returns the due windows, and the windows that are refused and not committed. Pure.
 
-    If windows must be committed in order, a refused one holds back those behind it.
+    If windows must be committed in order, a refused window holds back all later windows.
     """
     uncommitted = [window for window in windows if window not in committed]
     refused_due = [window for window in uncommitted if window in refused]
@@ -75,9 +77,9 @@ def due(
 
 
 def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
-    """The windows whose refusals still count: plan, schema and version are the same.
+    """Returns the windows whose refusals still count: plan, schema and version are the same.
 
-    A plan never changes, so only a refusal without one asks the ledger for it.
+    A plan never changes. So the ledger is asked for a plan only if the refusal has none.
     """
     refusals = ledger.refused_windows(spec.id)
     current = (schema_digest(spec), written_by()) if refusals else ()
@@ -90,9 +92,9 @@ def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
 
 
 def record_refusal(pipeline: Pipeline, window: Window, error: RefusedError) -> None:
-    """Records that a window was refused, if its data is to blame and it isn't committed.
+    """Records that a window was refused, if the cause is its data and it isn't committed.
 
-    A ledger or table that can't be reached hides no refusal: the window stays due.
+    If ledger or table can't be reached, nothing is recorded, and the window stays due.
     """
     with suppress(WindrowError):
         if not error.of_setting and pipeline.sink.look(window) is None:
@@ -104,9 +106,10 @@ def record_refusal(pipeline: Pipeline, window: Window, error: RefusedError) -> N
 
 
 def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window]) -> list[Window]:
-    """The windows that a request for all due ones runs, with those that it names, in order.
+    """Returns the windows that a request runs, in order: all due windows, and `named`.
 
-    A retry of the request has those that an earlier try committed, too, and reports them.
+    A retry of the request also returns the windows that an earlier try committed, so that
+    they are reported.
 
     Raises:
         SpecError: the pipeline has micro-batches.
@@ -131,10 +134,10 @@ def _seconds(window: Window) -> int:
 
 
 def schema_digest(spec: PipelineSpec) -> str:
-    """The digest of all in the spec that decides which messages are refused, and of its files.
+    """Returns a digest of the settings and files that decide which messages are refused.
 
-    That is how messages are read, transformed and limited, with the text of the schemas and
-    functions that lie in files. No file is loaded.
+    The settings say how messages are read, transformed and limited. The files are those of
+    schemas and functions; their bytes are digested, and they are not imported.
     """
     sections = spec.model_dump_json(include={"decode", "transform", "metadata", "limits"})
     digest = sha256(f"{sections}{spec.source.on_loss}{spec.source.on_removed}".encode())

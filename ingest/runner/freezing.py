@@ -1,7 +1,7 @@
-"""Finds and freezes the boundaries under labels.
+"""Boundaries of labels: how they are found and frozen.
 
-They come from the ledger, else from a receipt of a window next to the label, else from
-the cluster.
+A boundary comes from the ledger; else from the receipt of a window that begins or ends at the
+label; else from the cluster.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from windrow.ingest.source.enumerator.resolve import resolve
 from windrow.ingest.source.enumerator.splits import make_plan
 
 _PATIENCE_SECONDS = 1.0
-"""Seconds between two looks at an open transaction."""
+"""Seconds between two checks for an open transaction."""
 
 
 def refuse_changed_grid(pipeline: Pipeline) -> None:
-    """Checks the spec's grid against that of the ledger, with which the pipeline began.
+    """Checks that the spec still has the grid with which the pipeline began.
 
     Raises:
-        GridError: the spec has another one now.
+        GridError: the ledger has another grid than the spec.
     """
     grid = pipeline.spec.window.grid
     begun = pipeline.ledger.bind_grid(pipeline.spec.id, grid)
@@ -58,18 +58,24 @@ def freeze_boundaries(
     *,
     patient: bool = True,
 ) -> dict[Label, Boundary]:
-    """Returns the frozen boundaries under some labels.
+    """Returns the frozen boundaries of some labels.
 
-    Those that aren't frozen yet are resolved and frozen now, as many as can be in one
-    look at the cluster. A run waits for an open transaction until the label that it may
-    still bring messages for is `delay` + `max_wait` old; then the stable offsets count.
-    If not `patient`, it doesn't wait.
+    Boundaries that aren't frozen yet are resolved and frozen now, with as few questions to
+    the cluster as possible. An open transaction may still bring messages for a label. The
+    run waits for it until the newest label is `delay` + `max_wait` old. After that, the
+    boundary is taken from the stable offsets.
+
+    Args:
+        pipeline: the pipeline.
+        labels: the labels.
+        progress: gets the progress of the wait.
+        patient: False to raise instead of waiting for an open transaction.
 
     Raises:
         SpecError: a label is that of a micro-batch that was not begun.
-        OpenTransactionError: the source starts behind an open transaction, so that
-            nothing stable counts; or it is not `patient`.
-        CutOffError: a log ends below a boundary that is frozen below a label.
+        OpenTransactionError: there is an open transaction, and the source starts after the
+            stable offsets, or `patient` is False.
+        CutOffError: a log ends below an older frozen boundary.
     """
     frozen = {label: pipeline.ledger.boundary(pipeline.spec.id, label) for label in labels}
     while missing := [label for label, boundary in frozen.items() if boundary is None]:
@@ -124,12 +130,12 @@ def _candidates(
     *,
     wait_for_open: bool,
 ) -> list[Boundary]:
-    """Resolves boundaries to freeze, from receipts or by asking the cluster.
+    """Resolves boundaries to freeze, from receipts or from the cluster.
 
-    Receipts of windows that touch a label count first: a ledger may get lost. The
-    cluster is asked in one look for the labels below the next frozen boundary. If there
-    is none, and a boundary can't be resolved now, as the cluster or the log is another
-    one, it can't be for any later window either.
+    Receipts of windows that begin or end at a label come first, because a ledger may get
+    lost. Otherwise the cluster is asked together for all labels below the next frozen
+    boundary. If there is no such boundary, an error of the source refuses all later windows,
+    too (`of_setting`).
     """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
@@ -141,8 +147,8 @@ def _candidates(
     source, beginning = spec.source.origin(grid), list[Boundary]()
     with refusing_all(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
-            # The boundary at which the pipeline begins is frozen first or together with
-            # the others: a later boundary alone would bound it from above.
+            # The pipeline's first boundary must be frozen before or with the others. A later
+            # boundary that is frozen already would limit it.
             beginning = [first_boundary(pipeline.broker, source, first)]
             labels_to_resolve = [label for label in labels_to_resolve if label != first]
         resolved = (
@@ -171,9 +177,9 @@ def _candidates(
 
 
 def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Boundary]:
-    """Returns the boundaries of labels that a committed window touches.
+    """Returns the boundaries of labels at which a committed window begins or ends.
 
-    It is the end of the window before the label, or else the start of the one behind
+    The end of the window before the label counts first, then the start of the window after
     it.
     """
     grid = pipeline.spec.window.grid
@@ -194,9 +200,9 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
 
 
 def _replaced_topics(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
-    """Returns the topics that a rebase above has replaced: their messages are gone.
+    """Returns the topics that a rebase at or after `upper` has replaced.
 
-    They are left out if the spec says to go on.
+    Their messages are gone. Empty with `on_loss: fail`.
     """
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
@@ -211,7 +217,7 @@ def _replaced_topics(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
 
 
 def foresee_boundary(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
-    """Returns a boundary as it would be frozen now. Freezes nothing."""
+    """Returns the boundary that would be frozen now. Freezes nothing."""
     if isinstance(label, int):
         raise _not_begun(pipeline, label if lower is None else label - 1)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
@@ -222,9 +228,10 @@ def foresee_boundary(pipeline: Pipeline, label: Label, lower: Boundary | None) -
 
 
 def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
-    """Checks that the window is one of the pipeline's grid, at its start or later.
+    """Checks that the window is on the pipeline's grid, and not before `window.start`.
 
-    Boundaries are frozen on that grid.
+    Raises:
+        GridError: the window isn't on the grid, or begins before `window.start`.
     """
     spec = pipeline.spec
     grid = spec.window
@@ -250,13 +257,13 @@ def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
 
 
 def enumerate_splits(pipeline: Pipeline, window: Window) -> tuple[Split, ...]:
-    """Returns the splits of a window's plan: the frozen one, else as it would be made now.
+    """Returns the splits of a window's frozen plan, else of the plan that would be made now.
 
-    Freezes nothing. In a run both boundaries are frozen by then.
+    Freezes nothing. During a run both boundaries of the window are frozen already.
 
     Raises:
-        GridError: the window is none of the pipeline's grid.
-        SpecError: a micro-batch that was not begun.
+        GridError: the window isn't on the pipeline's grid.
+        SpecError: the window is a micro-batch that was not begun.
         RefusedError, UnreachableError: a boundary can't be resolved.
     """
     refuse_off_grid(pipeline, window)
@@ -264,7 +271,7 @@ def enumerate_splits(pipeline: Pipeline, window: Window) -> tuple[Split, ...]:
 
 
 def foreseen_plan(pipeline: Pipeline, window: Window) -> Plan:
-    """Returns the plan of a window that has none yet, as it would be made now."""
+    """Returns the plan that would be made now, for a window without a frozen plan."""
     ledger, pipeline_id = pipeline.ledger, pipeline.spec.id
     start = ledger.start(pipeline_id, window.start) or foresee_boundary(
         pipeline, window.start, None

@@ -1,12 +1,12 @@
 """The end of micro-batches (`window.stop`).
 
-It is resolved once, and frozen before the first micro-batch is cut. The ledger has it by the
-position that the spec names, so
+The end is resolved to offsets once, and frozen before the first micro-batch is cut. The ledger
+records it under the position that the spec names. So:
 
-- two runs at once go by the one that is recorded first, and a run that died by the one before;
-- another position in the spec is another end, which is resolved and frozen with the next batch.
-  It may lie before the one of before, but not behind what batches have read already: then the
-  table has messages that it shouldn't have.
+- Two runs at once use the same end, the one that is recorded first. So does a retry.
+- If the spec names another position, another end is resolved and frozen with the next batch. It
+  may be before the old end, but not before offsets that batches have read already: then the
+  table would have messages that it shouldn't have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE = "Done: all up to window.stop is committed."
 
 
 def bounded_source(spec: PipelineSpec, ledger: Ledger) -> Source:
-    """Returns the source as planning sees it, with its end if that is frozen."""
+    """Returns the source as planning sees it, with its end if the end is frozen."""
     stop = None if spec.stop is None else ledger.frozen_stop(spec.id, spec.stop)
     return msgspec.structs.replace(spec.source.origin(spec.window.grid), stop=stop)
 
@@ -37,14 +37,14 @@ def source_at(pipeline: Pipeline, lower: Boundary, *, freeze: bool) -> Source:
 
     Args:
         pipeline: the pipeline.
-        lower: the newest frozen boundary, as the next micro-batch uses it.
-        freeze: also freeze it.
+        lower: the boundary at which the next micro-batch begins.
+        freeze: also freeze the end.
 
     Raises:
-        SpecError: the end lies behind what was read, or as `last_boundary`.
-        NotClosedError: it is an instant that is still to come.
-        IdentityError: it was frozen before a rebase.
-        DataLossError, OpenTransactionError: as `last_boundary`.
+        SpecError: batches have read messages after the end; or see `last_boundary`.
+        NotClosedError: the end is an instant in the future.
+        IdentityError: the end was frozen before a rebase.
+        DataLossError, OpenTransactionError: see `last_boundary`.
     """
     spec, source = pipeline.spec, bounded_source(pipeline.spec, pipeline.ledger)
     if spec.stop is None:
@@ -70,16 +70,16 @@ def source_at(pipeline: Pipeline, lower: Boundary, *, freeze: bool) -> Source:
 
 
 def stop_of(pipeline: Pipeline, plan: Plan) -> FrozenStop | None:
-    """Returns the frozen end that a window keeps to, for its receipt."""
+    """Returns the frozen end if it limits a window's plan, for the receipt."""
     stop = bounded_source(pipeline.spec, pipeline.ledger).stop
     return stop if stop is not None and stop.covers(plan.splits) else None
 
 
 def is_reached(pipeline: Pipeline, source: Source, lower: Boundary) -> bool:
-    """Returns whether a boundary has all up to the end.
+    """Returns whether a boundary has reached the end.
 
-    Topics that the source doesn't select any more don't count, nor those that are gone where
-    it says to go on without them.
+    Topics that the source doesn't select any more don't count. With `on_removed: drop`, topics
+    that don't exist any more don't count either.
     """
     if source.stop is None or _is_of_another(source.stop, lower):
         return False
@@ -91,7 +91,7 @@ def is_reached(pipeline: Pipeline, source: Source, lower: Boundary) -> bool:
 
 
 def still_to_come(pipeline: Pipeline) -> str:
-    """Returns a sentence about the offsets up to the end, behind a space; empty without one."""
+    """Returns a space and a sentence about the unread offsets up to the end, or "" without any."""
     stop, lower = (
         bounded_source(pipeline.spec, pipeline.ledger).stop,
         next_start(pipeline.ledger, pipeline.spec.id),
@@ -103,7 +103,7 @@ def still_to_come(pipeline: Pipeline) -> str:
 
 
 def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:
-    """Returns whether an end has offsets of a source that a rebase has replaced."""
+    """Returns whether an end has offsets of a cluster or topic that a rebase has replaced."""
     end_topics, lower_topics = stop.boundary.by_topic(), lower.by_topic()
     return stop.boundary.cluster_id != lower.cluster_id or any(
         end_topics[topic].topic_id != lower_topics[topic].topic_id
@@ -112,9 +112,15 @@ def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:
 
 
 def _refuse_passed(stop: FrozenStop, lower: Boundary, first: Boundary) -> None:
-    """Refuses an end behind which messages were read, or that is given before the start.
+    """Refuses an end that is before the next micro-batch's start.
 
-    Another end may lie before the start: there are no messages up to it.
+    An end before the pipeline's start is allowed, if nothing was read and the spec doesn't
+    give its offset: then there are no messages up to it.
+
+    Args:
+        stop: the end.
+        lower: the boundary at which the next micro-batch begins.
+        first: the boundary at which the pipeline began.
     """
     ends, began = stop.boundary.by_tp(), first.cuts(mark.tp for mark in stop.boundary.marks)
     given_offsets = dict(stop.position.offsets) if isinstance(stop.position, Given) else {}

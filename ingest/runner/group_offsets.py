@@ -1,6 +1,6 @@
-"""Commits offsets to a consumer group, for tools that watch lag.
+"""Offsets in a consumer group, for tools that watch lag.
 
-windrow never reads them.
+windrow commits them, and never reads them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from windrow.ingest.ports.broker import Broker
 
 
 class AlteredOffsets(msgspec.Struct, frozen=True):
-    """The number of topic-partitions whose offsets a group took, and of those it didn't.
+    """The outcome of committing offsets to a consumer group.
 
-    `reasons`: each reason once, with a topic-partition as an example.
+    Attributes:
+        group: the group.
+        succeeded: the number of topic-partitions whose offset was committed.
+        failed: the number of topic-partitions whose offset was refused.
+        reasons: each reason once, with a topic-partition as an example.
     """
 
     group: str
@@ -28,8 +32,8 @@ class AlteredOffsets(msgspec.Struct, frozen=True):
 def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOffsets:
     """Commits the end of the newest window to a consumer group.
 
-    Never raises: the window is committed, and these offsets are for other tools only.
-    Topics that are not read any more, or were created anew since, are left out.
+    It never raises, because the window is committed already, and the offsets are for other
+    tools only. Topics that are not read any more, or were created anew, are left out.
     """
     offsets = {m.tp: m.offset for m in committed.marks if m.origin != "removed"}
     try:

@@ -1,24 +1,24 @@
-"""Cuts and runs micro-batches.
+"""Micro-batches: how they are cut and run.
 
-Each goes from the end of the last one to the offsets that are stable now, or to the end
-in `window.stop`; the next is cut only when the last one is committed. Before a batch is
-cut, ledger and table must know the same batches (`ownership.refuse_restored`): one of them
-may be an older copy.
+A batch begins at the end of the previous batch. It ends at the offsets that are stable now,
+or at `window.stop`. The next batch is cut only after the previous one is committed. Before a
+batch is cut, ledger and table must know the same batches (`ownership.refuse_restored`),
+because one of them may be an older copy.
 
-    died                              the next run sees                   and does
-    before the boundary froze         the newest boundary, its batch      cuts the same batch,
-                                      committed                           perhaps longer
-    before the request was assigned   a newest boundary whose batch is    takes that batch
-                                      not committed
-    while the batch ran               the batch assigned to its request,  as for any window:
-                                      or the newest                       see `pipeline`
+    a run died                        the next run sees                   and does
+    before the boundary was frozen    that the batch before the newest    cuts the same batch,
+                                      boundary is committed               perhaps longer
+    before the batch was assigned     that the batch before the newest    takes that batch
+    to the request                    boundary is not committed
+    while the batch ran               the batch assigned to the request,  as for any window:
+                                      or the newest batch                 see `run_windows`
 
 Two runs at once:
 
-1. A and B see batch 6 committed.
+1. A and B see that batch 6 is committed.
 2. A freezes boundary 8.
-3. B's boundary 8 is not taken: A's is frozen already.
-4. Both run batch 7; one commits, the other reports it.
+3. B tries to freeze boundary 8, and gets A's boundary, which is frozen already.
+4. Both run batch 7. One commits it, and the other reports it.
 """
 
 from __future__ import annotations
@@ -58,14 +58,18 @@ def run_batch(
 ) -> Result | None:
     """Runs the micro-batch of a request.
 
-    It is the one that was assigned to the request, else the newest that isn't
-    committed, else a new one. None if fewer than `min_records` offsets are waiting, or
-    `window.stop` is reached (`is_done`): then nothing is committed.
+    This is the batch that was assigned to the request, else the newest batch if it isn't
+    committed, else a new batch.
+
+    Returns:
+        The result; None if nothing is committed, because fewer than `min_records` offsets
+        are waiting or `window.stop` is reached (`is_done`).
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
-        RefusedError, UnreachableError: as `pipeline.run`; a refused batch blocks all
-            later ones until it is committed.
+        RefusedError: see `run_windows.run`. A refused batch blocks all later batches until
+            it is committed.
+        UnreachableError: see `run_windows.run`.
     """
     spec = pipeline.spec
     _settings(pipeline)
@@ -84,11 +88,11 @@ def run_batch(
 def run_batches(
     pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore
 ) -> Iterator[Result]:
-    """Runs micro-batches one after the other, up to the offsets that are stable now.
+    """Runs micro-batches one after the other, and yields their results.
 
-    These are the offsets that are stable after the first batch, so it ends on a topic
-    that never rests, too. The n-th has the request id `<id>/n`, so that a retry reports
-    those that are committed and goes on.
+    It ends when it reaches the offsets that were stable after the first batch. So it also
+    ends if messages arrive all the time. The n-th batch has the request id `<id>/n`, so
+    that a retry reports the committed batches and continues.
     """
     goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
     for n in count():
@@ -106,10 +110,15 @@ def run_batches(
 
 
 def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
-    """Returns whether a batch ends at the goal or behind it.
+    """Returns whether a batch has reached the goal.
 
-    Topics that were removed or created anew since the goal was set don't count; nor do
-    those that no boundary knew by then.
+    Topics that were removed or created anew since the goal was set don't count. Topics that
+    no boundary knew at that time don't count either.
+
+    Args:
+        then: the end of the first batch, when the goal was set.
+        goal: the offset to reach in each topic-partition.
+        reached: the end of the batch.
     """
     then_topics, reached_topics = then.by_topic(), reached.by_topic()
     same = [
@@ -127,13 +136,13 @@ def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Bou
 
 
 def preview_next(pipeline: Pipeline) -> Plan | None:
-    """Returns the plan of the micro-batch that a new request would run now.
+    """Returns the plan of the micro-batch that a new request would run now; None without one.
 
-    None as in `run_batch`. Freezes nothing.
+    Freezes nothing.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
-        RefusedError, SpecError, UnreachableError: as `run_batch`.
+        RefusedError, SpecError, UnreachableError: see `run_batch`.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     _settings(pipeline)
@@ -174,10 +183,10 @@ def _settings(pipeline: Pipeline) -> MicroBatches:
 
 
 def number_cut(pipeline: Pipeline) -> int:
-    """Returns how many micro-batches were cut; the newest of them may not be committed yet.
+    """Returns how many micro-batches were cut; the newest may not be committed yet.
 
     Raises:
-        GridError: the pipeline's windows are not micro-batches, or were not.
+        GridError: the pipeline's windows are not micro-batches now, or were not before.
     """
     _settings(pipeline)
     refuse_changed_grid(pipeline)
@@ -186,7 +195,7 @@ def number_cut(pipeline: Pipeline) -> int:
 
 
 def is_done(pipeline: Pipeline) -> bool | None:
-    """Returns whether all up to `window.stop` is committed; None if the spec has none."""
+    """Returns whether everything up to `window.stop` is committed; None without a stop."""
     if pipeline.spec.stop is None:
         return None
     lower = next_start(pipeline.ledger, pipeline.spec.id)
@@ -200,8 +209,13 @@ def is_done(pipeline: Pipeline) -> bool | None:
 def _next_end(pipeline: Pipeline, lower: Boundary, label: int, *, freeze: bool) -> Boundary | None:
     """Returns the end of the batch that begins at the newest boundary.
 
-    None if too few offsets are waiting, or `window.stop` is reached. `freeze`: also freeze
-    that, if it isn't yet.
+    None if too few offsets are waiting, or `window.stop` is reached.
+
+    Args:
+        pipeline: the pipeline.
+        lower: the newest boundary.
+        label: the number of the new boundary.
+        freeze: also freeze `window.stop`, if it isn't frozen yet.
     """
     batches = _settings(pipeline)
     with refusing_all():
@@ -221,9 +235,9 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 
 
 def _record_receipt(pipeline: Pipeline, number: int) -> None:
-    """Keeps the copy of a committed batch's receipt, if the run that committed it has not.
+    """Records a committed batch's receipt in the ledger, if its own run didn't.
 
-    A batch that the table loses later is known by it.
+    With this copy the ledger knows the batch, even if the table loses it later.
     """
     if number < 0:
         return
@@ -235,9 +249,10 @@ def _record_receipt(pipeline: Pipeline, number: int) -> None:
 
 
 def _next_number(pipeline: Pipeline) -> int | None:
-    """Returns the number of the newest batch if it isn't committed, else of one cut now.
+    """Returns the number of the newest batch if it isn't committed, else of a new batch.
 
-    All batches before the newest are committed. None if too few offsets are waiting.
+    All batches before the newest are committed. None if too few offsets are waiting, or
+    `window.stop` is reached.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     refuse_restored(pipeline)

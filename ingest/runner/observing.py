@@ -1,4 +1,7 @@
-"""Tells a pipeline's observer about runs. Whatever it raises is logged, and fails no window."""
+"""Reports of runs to a pipeline's observer.
+
+An error of the observer is logged, and fails no window.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,13 @@ _LOG = logging.getLogger("windrow.observer")
 def tell(
     observer: Observer | None, *figures: tuple[str, float] | tuple[str, float, str], report: bool
 ) -> None:
-    """Tells an observer figures with their values and labels."""
+    """Tells an observer some figures, and lets it report them.
+
+    Args:
+        observer: the observer; None for no observer.
+        figures: name, value and perhaps label of each figure.
+        report: the observer also reports the figures.
+    """
     if observer is None:
         return
     try:
@@ -27,13 +36,13 @@ def tell(
             observer.see(*figure)
         if report:
             observer.report()
-    except Exception as error:  # whatever it is, the window goes on  # noqa: BLE001
+    except Exception as error:  # no error of an observer stops a window  # noqa: BLE001
         _LOG.warning("%s", error if isinstance(error, WindrowError) else type(error).__name__)
 
 
 @contextmanager
 def timed(pipeline: Pipeline, phase: str) -> Iterator[None]:
-    """Tells how long a block takes, also if it fails."""
+    """Tells the observer how long a block takes, also if the block fails."""
     began = time.monotonic()
     try:
         yield
@@ -45,7 +54,7 @@ def timed(pipeline: Pipeline, phase: str) -> Iterator[None]:
 def observe(
     pipeline: Pipeline, outcomes: Iterator[Result | PassedOver]
 ) -> Iterator[Result | PassedOver]:
-    """Yields the outcomes of a run, and tells about each."""
+    """Yields the outcomes of a run, and tells the observer about each."""
     try:
         for outcome in outcomes:
             tell(pipeline.observer, *_figures(pipeline, outcome), report=True)

@@ -1,8 +1,8 @@
 """The outcome of one try at a split, as data: the staged result, or the error.
 
-An error that a task raises would make Spark try again in vain, and only its text would
-come back. So every engine runs its tasks by `outcome_of`, on any machine, and gets the
-result, or the error as it was raised, by `result_of`.
+If a task raised an error, Spark would retry it without need, and return only the error's text.
+So every engine runs a task by `outcome_of` on the worker, which turns an error into data. On
+the driver, `result_of` returns the result or raises the error again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from windrow.ingest.model.receipt import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):
-    """An error as data. `notes`: those that a stack trace shows with it."""
+    """A WindrowError as data. Fields that aren't explained here are those of WindrowError.
+
+    Attributes:
+        kind: the name of its class in `ingest.errors`.
+        notes: the notes that a stack trace shows with the error.
+    """
 
     kind: str
     message: str = msgspec.field(name="what")
@@ -40,8 +45,8 @@ class ErrorData(msgspec.Struct, frozen=True):
     def of(cls, error: WindrowError) -> ErrorData:
         """Returns the error as data.
 
-        One of a class that a transform or a format made for itself becomes the nearest
-        of windrow's own classes.
+        A subclass that a transform or a format defines becomes its nearest base class in
+        windrow.
         """
         kind = next(
             kind.__name__
@@ -76,8 +81,8 @@ class _Outcome(msgspec.Struct, frozen=True):
 def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
     """Runs one try, and returns its outcome as text.
 
-    It doesn't catch the end of the process itself (an interrupt, a kill): the engine
-    handles that. A `sys.exit` in the code of a user or a plugin is a mistake like any other.
+    An interrupt is raised again, and the engine handles it. A `sys.exit` in the code of a user
+    or a plugin counts as an error.
     """
     try:
         return to_json(_Outcome(staged=task(split)))
@@ -86,9 +91,9 @@ def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
 
 
 def as_error(failed: BaseException, split: Split) -> WindrowError:
-    """Turns the error of a try at a split into one of windrow's own.
+    """Turns the error of a try at a split into a WindrowError.
 
-    An unforeseen one is a bug, and its text is never shown.
+    An unexpected error becomes a BugError, without the error's text.
     """
     if isinstance(failed, WindrowError):
         return failed
@@ -108,8 +113,8 @@ def result_of(outcome: str) -> Staged:
     """Returns the result of a try.
 
     Raises:
-        WindrowError: the task's own error, as it was raised; a BugError for an
-            unforeseen one.
+        WindrowError: the task's error.
+        BugError: the task raised an unexpected error.
     """
     ended = from_json(outcome, _Outcome)
     if ended.staged is None:

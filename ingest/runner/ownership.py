@@ -1,9 +1,9 @@
 """Checks that a pipeline, its ledger and its table belong together, and that it isn't paused.
 
-A run checks it before anything is planned, read or written. The table knows its owner
-(`ports.sink.Sink.owner`); the ledger knows the table that the pipeline writes to. Only
-both together notice a spec that names another path, a second spec under the same id,
-and a disk that isn't mounted.
+A run does these checks before it plans, reads or writes anything. The table knows its owner
+(`ports.sink.Sink.owner`), and the ledger knows the table that the pipeline writes to. Both are
+needed to notice a spec that names another path, a second spec with the same id, and a disk
+that isn't mounted.
 """
 
 from __future__ import annotations
@@ -47,56 +47,61 @@ _DO_LOST = (
     " receipts back from the ledger's copies. If the rows are gone for good, too: windrow rebind"
     " SPEC shows what going on without them means."
 )
-"""Advice about a table that can't take back what was committed, and has lost its receipts."""
+"""Advice about a table that can't replace committed windows, and has lost its receipts."""
 
 NEWER_LEDGER = (
     "Set `state` to a newer copy of the ledger, and run windrow verify SPEC --restore-receipts. If"
     " there is none: begin a pipeline with another id, topic, control topic and staging."
 )
-"""Advice about published windows of which neither the table nor the ledger has a receipt."""
+"""Advice about published windows without a receipt in the table and in the ledger."""
 
 _NEWEST_OFFSETS = 1000
-"""Number of offsets of a topic-partition that are looked at before a pipeline's first run."""
+"""Number of a topic-partition's newest offsets that are checked before a pipeline's first run."""
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
     """Checks that ledger and table are this pipeline's, and that the table isn't lost.
 
-    If the ledger knows committed windows, the table must hold some. Writes nothing. A
-    table that lacks only some windows was restored from a backup: windows in time can
-    simply be run again; for micro-batches see `refuse_restored`.
+    If the ledger knows committed windows, the table must have at least one of them. A table
+    that lacks some windows was restored from a backup: windows in time can be run again; for
+    micro-batches see `refuse_restored`. Writes nothing.
 
     Raises:
-        OwnerError: the ledger knows another table, or committed windows of one that
-            doesn't exist or is empty; or the table belongs to another pipeline or
-            ledger. It says what to do.
+        OwnerError: the ledger knows another table; or it knows committed windows, and the
+            table doesn't exist or is empty; or the table belongs to another pipeline or
+            ledger. The advice says what to do.
         GridError: the table was begun on another grid.
-        SpecError: something else made it.
+        SpecError: another program made the table.
     """
     refuse_wrong_place(pipeline)
     refuse_empty_table(pipeline)
 
 
 def refuse_other_tables(pipeline: Pipeline) -> None:
-    """Checks as `refuse_other_table`, and the store of the dead letters.
+    """Checks the table as `refuse_other_table` does, and the store of the dead letters.
 
-    It is for callers that don't write: a run finds the second out when it prepares that store.
+    It is for callers that don't write. A run checks that store when it prepares it.
     """
     refuse_other_table(pipeline)
     pipeline.dead_letters.refuse_other(pipeline.owner())
 
 
 def pause_of(ledger: Ledger, pipeline_id: str) -> Pause | None:
-    """Returns the pause of a pipeline that is paused."""
+    """Returns the pause of a paused pipeline; None if the pipeline isn't paused."""
     newest = ledger.pause(pipeline_id)
     return newest if newest is not None and newest.paused else None
 
 
 def refuse_paused(ledger: Ledger, pipeline_id: str, *, anyway: bool = False) -> None:
-    """Checks that nobody has paused the pipeline; `anyway` passes over a pause.
+    """Checks that the pipeline isn't paused.
+
+    Args:
+        ledger: the ledger.
+        pipeline_id: the pipeline's id.
+        anyway: a pause is ignored.
 
     Raises:
-        PausedError: it says who has, since when, and why.
+        PausedError: the pipeline is paused. The text says by whom, since when, and why.
     """
     pause = pause_of(ledger, pipeline_id)
     if pause is not None and not anyway:
@@ -108,19 +113,19 @@ def refuse_paused(ledger: Ledger, pipeline_id: str, *, anyway: bool = False) -> 
 
 
 def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
-    """Checks all that would refuse any window before its messages are read.
+    """Does the checks that would refuse every window before its messages are read.
 
-    The schema and the decoders can be used, and the table takes such rows. `windrow
-    plan` and `windrow doctor` ask it as a run does. Writes nothing.
+    The schema and the decoders must work, and the table must accept such rows. A run,
+    `windrow plan` and `windrow doctor` call it. Writes nothing.
 
     Returns:
-        The columns that the next rows would add or change, in words.
+        Texts about the columns that the next rows would add or change.
 
     Raises:
-        SpecError: the schema, a rule of it or a format can't be used, also because
-            something isn't installed; or the table is another's. The topic of dead
-            letters doesn't exist, or may not be written.
-        SchemaChangedError: the table has columns that the rows don't fit.
+        SpecError: the schema, a rule of it or a format can't be used, perhaps because a
+            package isn't installed; or another pipeline owns the table; or the topic of
+            dead letters doesn't exist, or may not be written.
+        SchemaChangedError: the rows don't fit the table's columns.
     """
     if pipeline.dead_topic is not None:
         pipeline.dead_topic.refuse_unwritable()
@@ -128,12 +133,12 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 
 
 def _refuse_loop(pipeline: Pipeline) -> None:
-    """Checks by the ids of clusters that the pipeline doesn't read a topic that it writes.
+    """Checks that the pipeline doesn't read a topic that it writes.
 
-    One cluster may have several addresses.
+    Clusters are compared by their ids, because a cluster may have several addresses.
 
     Raises:
-        SpecError: it would read again what it has written, without end.
+        SpecError: the pipeline would read its own messages, without end.
     """
     selection, sink, topic = pipeline.spec.source.selection(), pipeline.sink, pipeline.dead_topic
     listed = {tp.topic for tp in selection.tps} if isinstance(selection, Partitions) else set()
@@ -152,9 +157,9 @@ def _refuse_loop(pipeline: Pipeline) -> None:
 
 
 def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
-    """Checks as `refuse_unready`, without the topic of dead letters.
+    """Does the checks of `refuse_unready`, except for the topic of dead letters.
 
-    `windrow doctor` has a line of its own for that topic.
+    `windrow doctor` reports that topic in a separate line.
     """
     _refuse_loop(pipeline)
     decoder = pipeline.decoder()
@@ -165,20 +170,19 @@ def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
 
 
 def refuse_unwritable(pipeline: Pipeline) -> None:
-    """Tries whether table and dead letters may be written.
+    """Checks that the table and the store of dead letters may be written.
 
-    It is for callers that don't write: a run finds it out, in the same words, by
-    writing.
+    It is for callers that don't write. A run fails with the same error when it writes.
 
     Raises:
-        SpecError, UnreachableError: as `ports.sink.Sink.refuse_unwritable`.
+        SpecError, UnreachableError: see `ports.sink.Sink.refuse_unwritable`.
     """
     for store in (pipeline.sink, pipeline.dead_letters):
         store.refuse_unwritable()
 
 
 def refuse_wrong_place(pipeline: Pipeline) -> None:
-    """Checks as `refuse_other_table`, but for an empty table. Loads the table once."""
+    """Does the checks of `refuse_other_table`, except for an empty table. Loads the table once."""
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
     bound = sink.owner()
@@ -192,12 +196,12 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
 
 
 def _refuse_published(pipeline: Pipeline) -> None:
-    """Checks that a pipeline without a table and without a ledger has published nothing.
+    """Checks that a pipeline without a table and without a ledger has published no messages.
 
-    Looks at the newest messages only, and passes over topics that this client may not read.
+    Only the newest messages are checked. Topics that this client may not read are skipped.
 
     Raises:
-        OwnerError: it has, and would publish the same windows again.
+        OwnerError: there are messages of the pipeline, and a run would publish them again.
     """
     audit, published = pipeline.sink.audit(), Counter[str]()
     if isinstance(audit, PublishedAudit):
@@ -214,11 +218,13 @@ def _refuse_published(pipeline: Pipeline) -> None:
 
 
 def refuse_wrong_tables(pipeline: Pipeline) -> None:
-    """Checks of several tables that each is there that has rows of windows in the ledger.
+    """Checks the tables of a sink of several tables, except for the table with the receipts.
+
+    A table must exist if a receipt in the ledger counts rows in it.
 
     Raises:
-        OwnerError: names one that isn't; or one belongs to another pipeline or ledger.
-        GridError: one was begun on another grid.
+        OwnerError: a table doesn't exist, or belongs to another pipeline or ledger.
+        GridError: a table was begun on another grid.
     """
     sink = pipeline.sink
     for table, bound in sink.owners().items() if isinstance(sink, TableGroup) else ():
@@ -232,35 +238,34 @@ def refuse_wrong_tables(pipeline: Pipeline) -> None:
 
 
 def refuse_empty_table(pipeline: Pipeline) -> None:
-    """Checks the rest of `refuse_other_table`, after no window was found in the table.
+    """Checks that the table isn't empty, if the ledger knows committed windows.
 
-    Loads the table once, if the ledger knows any.
+    Loads the table once, and only if the ledger knows such windows.
 
     Raises:
-        OwnerError: the ledger knows committed windows of a table that holds none.
+        OwnerError: the ledger knows committed windows, and the table has none.
     """
     ledger, sink, name = pipeline.ledger, pipeline.sink, pipeline.spec.id
-    # the newest one first: that is one file, and all receipts are many
+    # only the newest receipt first: it is one file, and there may be many receipts
     newest = ledger.recorded_receipts(name, 1)
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
         raise missing_table_error(sink, len(ledger.recorded_receipts(name)), absent=False)
 
 
 def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
-    """Holds a window without a receipt against the ledger.
+    """Refuses a window without a receipt in the sink, if the ledger knows it as committed.
 
-    It is for sinks that can't take back what they have committed. Other tables delete
-    the rows that no receipt names, and a window that they lack is run again. Of
-    messages only the receipts are lost: the log that holds these was truncated, or was
-    compacted away.
+    Only sinks that can't replace a window are checked. Other sinks delete rows without a
+    receipt, so the window can be run again. A topic can lose its receipts but keep the
+    messages, if the log with the receipts was truncated or compacted away.
 
     Raises:
-        RefusedError: the ledger knows the window as committed, so its rows may be in
-            the topic; it says what can be done.
-        UnreachableError: the receipt may only not be visible yet.
+        RefusedError: the ledger knows the window as committed, so its rows may be in the
+            topic. The advice says what can be done.
+        UnreachableError: the receipt may not be visible yet.
     """
     sink = pipeline.sink
-    # in this order: the ledger is read before the table
+    # The ledger must be read before the table: a run writes the table before the ledger.
     if (
         sink.capabilities.replaces
         or pipeline.ledger.recorded_text(window) is None
@@ -280,9 +285,10 @@ RECEIPT_MISSING = "was committed, as the ledger knows, and its receipt is missin
 
 
 def ways_out(key: str) -> str:
-    """Words the ways out for windows whose receipts are lost, and whose rows may not be.
+    """Returns advice for windows whose receipts are lost, though their rows may be there.
 
-    `key`: the name for all of them.
+    Args:
+        key: the key of the window, or a range that names all windows.
     """
     return (
         "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts"
@@ -294,10 +300,13 @@ def ways_out(key: str) -> str:
 def missing_table_error(
     sink: Sink, count: int, *, absent: bool, table: str | None = None
 ) -> OwnerError:
-    """Makes the error for a table that should hold committed windows, and doesn't.
+    """Makes the error for a table that should have committed windows, and has none.
 
-    `absent`: True if it doesn't exist; else it is empty. `table`: the identity of one of
-    several tables.
+    Args:
+        sink: the sink.
+        count: the number of committed windows that the ledger knows.
+        absent: True if the table doesn't exist, False if it is empty.
+        table: the identity of the table, if the sink writes to several tables.
     """
     windows = format_count(count, "committed window")
     state = "isn't there" if absent else "is empty"
@@ -313,9 +322,9 @@ def missing_table_error(
 
 
 def bind_table(pipeline: Pipeline) -> None:
-    """Records that the pipeline writes to this table.
+    """Records in the ledger that the pipeline writes to this table.
 
-    It is for the moment when the table exists and nothing is planned for it yet.
+    It is called when the table exists, and before anything is planned for it.
 
     Raises:
         OwnerError: another run bound the pipeline to another table first.
@@ -335,11 +344,11 @@ def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
 
 
 def lost_windows(pipeline: Pipeline) -> list[Window]:
-    """Returns the windows of the ledger's receipts that the table lacks, in their order.
+    """Returns the windows that the ledger has a receipt for and the table lacks, in order.
 
-    If there are any, the table is older than the ledger. The ledger is read before the
-    table, so that a window which is committed meanwhile is not among them. Copies of
-    micro-batches are looked up only for those that the table lacks: there may be many.
+    If there are any, the table is older than the ledger. The ledger is read before the table,
+    so a window that is committed in between isn't returned. Receipts of micro-batches are
+    looked up only for batches that the table lacks, because there may be many batches.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     if spec.window.is_batch:
@@ -361,23 +370,24 @@ def lost_windows(pipeline: Pipeline) -> list[Window]:
 def refuse_restored(pipeline: Pipeline) -> None:
     """Checks that the ledger and the table know the same micro-batches.
 
-    The next batch begins at the ledger's newest boundary, so an older copy of either
-    leaves messages in no window:
+    The next batch begins at the ledger's newest boundary. So messages could be lost if the
+    ledger or the table is an older copy:
 
-    1. The ledger is restored from a copy that ends at batch 2; the table has batches up to 5.
-    2. A run would freeze the end of batch 2 anew, at the end of the log.
-    3. The table has a batch 2, so the run reports that one, and all messages since batch 5 are
-       in no window.
+    1. The ledger is restored from a copy that ends at the start of batch 2. The table has
+       batches up to 5.
+    2. A run would freeze the end of batch 2 again, at the end of the log.
+    3. The table has a batch 2, so the run would report that batch. Messages after batch 5
+       would be in no window.
 
     Raises:
-        OwnerError: one of them is older than the other, or they cut the newest batch at
-            different offsets; it says what brings them together.
+        OwnerError: one of them is older than the other, or they end the newest batch at
+            different offsets. The advice says how to repair it.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
     following = batch_at(spec.id, number_of(newest[-1].label) if newest else 0)
     if pipeline.sink.committed([following]):
-        # another run cut it and committed it between the two looks
+        # another run may have cut and committed this batch since `newest` was read
         if ledger.newest(spec.id) != newest:
             return refuse_restored(pipeline)
         raise OwnerError(
@@ -401,14 +411,16 @@ def refuse_restored(pipeline: Pipeline) -> None:
 
 
 def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
-    """Checks that the ledger knows the end of a committed window as the receipt has it.
+    """Checks that ledger and receipt have the same end of a committed window.
 
-    1. A run plans a window, and is stopped.
-    2. The ledger is lost, and made anew; another run freezes the window's end elsewhere.
-    3. The first run wakes, and commits.
+    They can differ:
+
+    1. A run plans a window, and is suspended.
+    2. The ledger is lost and made anew. Another run freezes another end of the window.
+    3. The first run continues, and commits.
 
     Raises:
-        OwnerError: it knows another one, at which the next window would begin.
+        OwnerError: the ledger has another end, at which the next window would begin.
     """
     frozen = ledger.boundary(receipt.window.pipeline, receipt.window.end)
     diff = None if frozen is None else difference(frozen, receipt.plan.stop)
@@ -421,7 +433,7 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
 
 
 def lost_in_words(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
-    """Words the windows that a table lacks, and what to do about it, in two sentences."""
+    """Returns two sentences: the windows that a table lacks, and what to do about it."""
     return (
         f"{_lacking_text(pipeline, missing_windows)}, though committed."
         f" {_remedy(pipeline, missing_windows)}.{see_runbook('restored-backup')}"
@@ -429,7 +441,10 @@ def lost_in_words(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
 
 
 def _lacking_text(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
-    """Names the table, and the windows that it lacks. Of several tables, verify names the one."""
+    """Returns text that names the table, and the windows that it lacks.
+
+    If the sink writes to several tables, the text doesn't say which one: `windrow verify` does.
+    """
     which = {"table": "A table of the routes to"}.get(
         pipeline.sink.capabilities.atomic, "The table"
     )

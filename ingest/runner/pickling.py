@@ -1,4 +1,4 @@
-"""Tasks as bytes, in which form workers get them."""
+"""Pickled tasks, as workers get them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from windrow.ingest.errors import (
 def pickle_task(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
     """Pickles a task.
 
+    Args:
+        task: the task.
+        dumps: pickles an object.
+
     Raises:
-        WindrowError: a file that it takes along can't be read; BugError if it can't be pickled.
-            That names the part of a plugin that is to blame, if one is.
+        WindrowError: a file that is pickled with the task can't be read.
+        BugError: the task can't be pickled. The text names the object of a plugin that can't
+            be pickled, if there is one.
     """
     try:
         return bytes(dumps(task))
@@ -43,7 +48,7 @@ def pickle_task(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> b
 
 
 def _plugin_parts(task: object) -> list[object]:
-    """Returns the objects and functions of plugins in a task, up to what can't be pickled."""
+    """Returns the plugins' objects and functions in a task, up to one that fails to pickle."""
     roots, parts = find_package_owners().keys() - {"windrow"}, list[object]()
 
     class Parts(pickle.Pickler):

@@ -1,8 +1,8 @@
-"""The progress of a run: what is said while it goes on, and how far its tasks have read.
+"""The progress of a run: lines of text while it runs, from the offsets that its tasks reached.
 
-Every five seconds each worker writes the offsets that its splits have come to into a small
-file beside the staged ones, and the driver adds them up. Nothing stands on these files: one
-that is missing, late, damaged or left behind costs a line of text.
+Every five seconds each worker writes the offsets that its splits have reached to a small file,
+beside the staged files. The driver adds them up. A file that is missing, late, damaged or left
+over only makes a line of text wrong or missing.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ from windrow.ingest.ports.sink import ProgressFolder
 from windrow.ingest.waiting import SECONDS
 
 INTERVAL_SECONDS = 5.0
-"""Seconds between two files of a worker, and between two looks of the driver."""
+"""Seconds between two writes of a worker's file, and between two reads of the driver."""
 
 _SHARE = 20
-"""A worker writes for at most one part in so many of its time, however slow the storage is."""
+"""A worker spends at most 1/20 of its time on writing its file, even on slow storage."""
 
 LINE_SECONDS, LINE_SHARE = 15.0, 0.1
-"""A line is said after so many seconds, or if so much more of the whole is done."""
+"""A line is written after this many seconds, or after this share of the whole is done."""
 
 _WAITS = logging.getLogger("windrow.waiting")
 _FILE = msgspec.json.Decoder(tuple[dict[str, int], str])
-"""A worker's file: the offset that each of its splits has come to, and what it waits for."""
+"""Decodes a worker's file: the offset of each of its splits, and what the worker waits for."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a run: a line of text, which is empty where a step ends.
+    """The progress of a run.
 
-    `done` of `total`, which is 0 if it is unknown. `notes`: lines that are said in any case.
+    Attributes:
+        text: a line of text; empty at the end of a step.
+        done: the part of `total` that is done.
+        total: the whole, in the units of `done`; 0 if it is unknown.
+        notes: lines that are always written, however often.
     """
 
     text: str
@@ -55,7 +59,11 @@ def ignore(_: Progress) -> None:
 
 
 def lines(say: Callable[[str], None]) -> Callable[[Progress], None]:
-    """Makes a function that says progress in lines, few enough for a log."""
+    """Makes a function that writes progress in lines, few enough for a log.
+
+    Args:
+        say: writes one line.
+    """
     line_time, line_share = time.monotonic(), 0.0
 
     def progress(update: Progress) -> None:
@@ -74,9 +82,12 @@ def lines(say: Callable[[str], None]) -> Callable[[Progress], None]:
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """How far the tasks of a job have read; picklable.
+    """Reader and writer of the progress files of a job. Picklable.
 
-    `folder`: where workers say so; None if the sink has no place for it.
+    Attributes:
+        job: the job's id, with which the names of its files begin.
+        folder: the folder of the files; None if the sink has no place for them.
+        interval_seconds: see `INTERVAL_SECONDS`.
     """
 
     job: str = ""
@@ -85,7 +96,7 @@ class ReadProgress:
 
     @contextmanager
     def reporter_of(self, split: Split) -> Iterator[Callable[[int], None]]:
-        """Gives a task a function that takes the next offset to read of its split."""
+        """Yields a function that a task calls with the next offset to read of its split."""
         if self.folder is None:
             yield lambda _: None
             return
@@ -103,7 +114,10 @@ class ReadProgress:
     ) -> Iterator[None]:
         """Tells during the block how far the tasks have read; then removes their files.
 
-        `activity`: what is done, as the beginning of a line.
+        Args:
+            splits: the splits of the job.
+            activity: the beginning of a line, such as "Reading window ...".
+            tell: gets the progress.
         """
         ended, began = threading.Event(), time.monotonic()
         threading.Thread(
@@ -129,7 +143,7 @@ class ReadProgress:
         reached = {_key(s): dict[str, int]() for s in splits}
         began = started = time.monotonic()
         while not ended.wait(self.interval_seconds):
-            with suppress(Exception):  # the next look may do better
+            with suppress(Exception):  # the next turn of the loop may succeed
                 notes, now = self._look(reached), time.monotonic()
                 notes += [
                     f"{s.tp} is read again from offset {s.start} on: a worker was lost"
@@ -155,10 +169,15 @@ class ReadProgress:
                     tell(Progress(text, done, total, new))
 
     def _look(self, reached: Mapping[str, dict[str, int]]) -> list[str]:
-        """Notes what splits have come to, by worker; returns what workers wait for."""
+        """Reads all files; returns what workers wait for.
+
+        Args:
+            reached: gets the offset that each split has reached, by the worker's file.
+        """
         waits = []
         for folder, name in self._files():
-            with suppress(FileNotFoundError, msgspec.MsgspecError):  # it is being written
+            # a file may be removed, or half written
+            with suppress(FileNotFoundError, msgspec.MsgspecError):
                 offsets, wait = _FILE.decode(folder.get(name))
                 for key in offsets.keys() & reached.keys():
                     reached[key][name] = offsets[key]
@@ -172,7 +191,7 @@ class ReadProgress:
 
 
 class _Worker:
-    """This process's part of a job."""
+    """The writer of this process's progress file."""
 
     def __init__(self, progress: ReadProgress) -> None:
         assert progress.folder is not None, "a task asks for it"
@@ -189,9 +208,11 @@ class _Worker:
             self._writes("")
 
     def hears(self, record: logging.LogRecord) -> bool:
-        """Writes what a task waits for; returns whether it has to be said here.
+        """Writes to the file what a task waits for. Serves as a filter of the logger `_WAITS`.
 
-        The storage of these files may be waited for, too.
+        Returns:
+            True if this process must log the record itself, because nothing was written. The
+            wait may be for the storage of these files.
         """
         return time.monotonic() < self._due - self._interval_seconds or not self._writes(
             record.getMessage()
@@ -208,7 +229,7 @@ class _Worker:
 
 
 _this_worker = lru_cache(maxsize=1)(_Worker)
-"""Returns this process's part of a job."""
+"""Returns the writer of this process's progress file. Only the newest job's is kept."""
 
 
 def _key(split: Split) -> str:

@@ -1,20 +1,20 @@
-"""Runs windows: plan -> [per split: read -> decode -> transform -> stage] -> commit.
+"""The order of a run: plan -> [per split: read -> decode -> transform -> stage] -> commit.
 
-In its commit the sink looks at the table, decides, and puts rows and receipt on exactly
-that state. A run may die at any step; the next run of the same window begins at
-the top, and ledger and sink show it how far the last one came:
+In its commit the sink reads the state of the table, decides, and writes rows and receipt only
+if the table is still in this state. A run may die at any step. The next run of the same window
+starts from the beginning, and sees in ledger and sink how far the last run came:
 
-    died before                          the next run sees           and does
-    a boundary or plan froze             nothing, or some of them    freezes the rest
-    all splits were staged               a frozen plan, and files    reads the same offsets
-                                         that nothing names          again
-    the dead letters' commit, or after   dead letters of an attempt  the same
-                                         that never counts
+    a run died before                    the next run sees           and does
+    a boundary or plan was frozen        nothing, or some of them    freezes the rest
+    all splits were staged               a frozen plan, and staged   reads the same offsets
+                                         files of no commit          again
+    the dead letters' commit, or after   a frozen plan, and dead     reads the same offsets
+                                         letters that don't count    again
     the data commit, or after            data and receipt, or        reports, or reads again
-                                         neither
+                                         neither of them
     the report                           data and receipt            reports them as recovered
-    its dead letters were in their       the same                    the same, and publishes
-    topic (see `dead_publishing`)                                    them
+    its dead letters were in their       data and receipt            reports them as recovered,
+    topic (see `dead_publishing`)                                    and publishes dead letters
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ from windrow.ingest.waiting import waiting_for
 T = TypeVar("T")
 
 PassOver: TypeAlias = Callable[[Window, RefusedError], bool]
-"""Decides whether the windows behind a refused one are run all the same."""
+"""Function that decides whether the windows after a refused window are run nevertheless."""
 
 
 def stop_at_refused(window: Window, refused: RefusedError) -> bool:
-    """Lets a refused window stop those behind it."""
+    """Returns False for each refused window, so that the windows after it aren't run."""
     del window, refused
     return False
 
@@ -124,15 +124,15 @@ def run(
     request: Request,
     progress: Callable[[Progress], None] = ignore,
 ) -> Result:
-    """Commits the window exactly once, whatever happened before and whoever else runs it.
+    """Commits the window exactly once, even after failed runs, or while another run runs it.
 
     Raises:
-        NotClosedError: the window's end + delay is still to come.
+        NotClosedError: the window's end + delay is in the future.
         RefusedError: data loss, identity, overlap, grid, schema or dead-letter limits.
         SpecError: the request doesn't fit the pipeline.
-        UnreachableError: broker, ledger, sink or Spark; run the window again. As
-            OutcomeUnknownError: the commit was sent, and may have arrived.
-        BugError: the counts of a window don't add up, among others.
+        UnreachableError: broker, ledger, sink or Spark didn't answer; run the window again.
+        OutcomeUnknownError: the commit was sent, and may have arrived; run the window again.
+        BugError: for example, the counts of a window don't add up.
     """
     (result,) = run_windows(pipeline, [window], request, progress)
     assert isinstance(result, Result), "nothing is passed over"
@@ -148,13 +148,13 @@ def run_windows(
 ) -> Iterator[Result | PassedOver]:
     """Commits several windows, in their order; yields each result after its commit.
 
-    Small windows share the steps that cost most: the looks at table and cluster, and
-    the Spark job. A refused window that `pass_over` accepts is yielded in its turn as
-    `PassedOver`. Any other error at one window stops it and all behind it: the windows
-    before it are committed by then, and the error names those that were not tried.
+    Small windows share the most expensive steps: the questions to table and cluster, and the
+    Spark job. A refused window that `pass_over` accepts is yielded as `PassedOver`, at its
+    place in the order. Any other error ends the run at its window: the windows before it are
+    committed, and the error names the windows that were not tried.
 
     Raises:
-        WindrowError: as `run`, at the window that it is about.
+        WindrowError: see `run`. The error of a window is raised at the window's place.
     """
     parts = (windows[start : start + TOGETHER] for start in range(0, len(windows), TOGETHER))
     outcomes = (
@@ -173,19 +173,19 @@ def one_by_one(
 ) -> Iterator[T | PassedOver]:
     """Calls `action` with each window, in their order, and yields the results.
 
-    A refused window is yielded in its turn as `PassedOver`, or stops the windows behind
-    it.
+    A refused window is yielded as `PassedOver` if `pass_over` accepts it. Otherwise its error
+    is raised, and the windows after it aren't tried.
 
     Raises:
-        WindrowError: as `action`; it names the windows that were not tried.
+        WindrowError: an error of `action`; it names the windows that were not tried.
     """
     return _naming_untried(windows, (_outcome_of(window, action, pass_over) for window in windows))
 
 
 def pass_over_refused(pipeline: Pipeline) -> PassOver:
-    """Passes over windows that are refused for their own data.
+    """Returns a function that accepts windows that are refused for their own data.
 
-    If windows must be committed in order, only committed windows are passed over.
+    If windows must be committed in order, it accepts only windows that are committed.
     """
     in_order, sink = pipeline.spec.in_order, pipeline.sink
     return lambda window, refused: (
@@ -194,10 +194,14 @@ def pass_over_refused(pipeline: Pipeline) -> PassOver:
 
 
 def refused_last(outcomes: Iterator[T | PassedOver], windows: int) -> Iterator[T]:
-    """Yields the results of so many windows, and raises for the refused ones at the end.
+    """Yields the results of windows that aren't passed over, and raises at the end for the others.
+
+    Args:
+        outcomes: the outcomes of a run.
+        windows: the number of windows of the run.
 
     Raises:
-        RefusedError: behind the last one, if any were passed over.
+        RefusedError: windows were passed over; it is raised after the last result.
     """
     passed = list[PassedOver]()
     for outcome in outcomes:
@@ -210,7 +214,12 @@ def refused_last(outcomes: Iterator[T | PassedOver], windows: int) -> Iterator[T
 
 
 def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
-    """Makes the error at the end of a run of so many windows that has passed over some."""
+    """Makes the error at the end of a run that has passed over windows.
+
+    Args:
+        passed: the windows that were passed over.
+        windows: the number of windows of the run.
+    """
     if windows == 1:
         return passed[0].error
     keys = ", ".join(refusal.window.key for refusal in passed)
@@ -238,9 +247,12 @@ def _naming_untried(
     outcomes: Iterator[T],
     record: Callable[[Window, RefusedError], None] = lambda *_: None,
 ) -> Iterator[T]:
-    """Yields the outcomes; an error between them names the windows that were not tried.
+    """Yields the outcomes; adds the windows that were not tried to the advice of an error.
 
-    `record` gets each refused window.
+    Args:
+        windows: the windows of the run.
+        outcomes: their outcomes.
+        record: is called with each refused window.
     """
     done = 0
     try:
@@ -272,14 +284,14 @@ def _run_together(
     try:
         with timed(pipeline, "plan"):
             committed, attempts = _begin(pipeline, windows, request, progress)
-    except Exception as error:  # whatever it is, it is raised again at its own window
+    except Exception as error:  # parts are planned again, to find the window of the error
         if len(windows) == 1:
             if not isinstance(error, RefusedError) or not pass_over(windows[0], error):
                 raise
             yield PassedOver(windows[0], error)
             return
         half = (len(windows) + 1) // 2
-        # the first window alone, so that an outage is reported at once, not at each half
+        # the first window alone: in an outage, it fails at once, and no half is tried
         for part in filter(None, (windows[:1], windows[1:half], windows[half:])):
             yield from _run_together(pipeline, part, request, progress, pass_over)
         return
@@ -300,12 +312,12 @@ def _run_together(
             if not pass_over(window, error):
                 raise
             yield PassedOver(window, error)
-            if read is None:  # the job ended with it: another one reads the windows behind
+            if read is None:  # the error ended the job: a new job reads the windows after it
                 yield from _run_together(
                     pipeline, windows[index + 1 :], request, progress, pass_over
                 )
                 return
-        else:  # the window is committed: an error from here on doesn't refuse it
+        else:  # the window is committed: no error after this refuses it
             yield (
                 _report(pipeline, committed[window], recovered=True)
                 if outcome is None
@@ -319,9 +331,12 @@ def _begin(
     request: Request,
     progress: Callable[[Progress], None],
 ) -> tuple[dict[Window, Committed], list[Attempt]]:
-    """Looks the windows up, and plans the attempts at those that aren't committed.
+    """Looks the windows up in the table, and plans attempts at the uncommitted windows.
 
-    The others are returned as they are committed. Commits nothing.
+    Commits nothing.
+
+    Returns:
+        The committed windows with their receipts, and the attempts at all other windows.
     """
     refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=request.anyway)
     for window in windows:
@@ -365,7 +380,8 @@ def _begin(
         if latest_commits[w] is None and not request.accept_duplicates
     ):
         refuse_lost_receipt(pipeline, window)
-    pipeline.engine.start()  # it takes seconds, in which the schema is loaded and windows planned
+    # The start takes seconds. Meanwhile this thread loads the schema and plans the windows.
+    pipeline.engine.start()
     refuse_unready(pipeline)
     pipeline.sink.prepare(
         pipeline.owner(),
@@ -390,10 +406,12 @@ def _read_job(
     request: Request,
     progress: Callable[[Progress], None],
 ) -> Iterator[ReadAttempt]:
-    """Runs one job of the engine over all splits of several attempts.
+    """Runs one job of the engine over all splits of several attempts, and yields the results.
 
-    If something can't be reached for all of them, each is tried alone. A pause keeps the next
-    job from beginning.
+    If the job fails with an UnreachableError, each attempt without results is run alone.
+
+    Raises:
+        PausedError: the pipeline was paused since the previous job.
     """
     refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=request.anyway)
     pipeline = with_writer_schemas(pipeline, job)
@@ -403,7 +421,7 @@ def _read_job(
     splits_text, reading = format_count(len(splits), "split"), f"Reading {windows_text}"
     progress(Progress(reading, notes=(f"{reading}: {splits_text}",)))
     read = ReadProgress(job[0].id)
-    with suppress(Exception):  # a job goes on without
+    with suppress(Exception):  # a job runs without progress, too
         if isinstance(pipeline.sink, ShowsProgress):
             read = ReadProgress(job[0].id, pipeline.sink.progress_folder())
     with read.report_reads(splits, reading, progress):
@@ -438,14 +456,14 @@ def _check_and_commit(
     _refuse_uncommittable(read, receipt, request)
     with waiting_for(f"the commit of window {receipt.window.key}"):
         _commit_dead_letters(read, receipt)
-        # once more: while this run was reading, another one may have committed the window
+        # again, because another run may have committed the window while this run was reading
         if not request.accept_duplicates:
             refuse_lost_receipt(pipeline, receipt.window)
         return _commit_to_sink(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
-    """Refuses a replacement if the sink can't take back what it has committed."""
+    """Refuses a replacement if the sink can't replace committed windows."""
     if request.replace and not pipeline.sink.capabilities.replaces:
         raise SpecError(
             f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was"
@@ -457,10 +475,10 @@ def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) ->
 
 
 def refuse_open(pipeline: Pipeline, window: Window) -> None:
-    """Checks that the window is closed by the clock.
+    """Checks that the window's end + delay is in the past.
 
     Raises:
-        NotClosedError: says from when on it can be run.
+        NotClosedError: the window isn't closed; the advice says when it can be run.
     """
     grid = pipeline.spec.window
     if (
@@ -486,10 +504,18 @@ def _generation(
     *,
     is_complete: bool,
 ) -> int:
-    """Returns the generation that the request is for.
+    """Returns the number of the generation that the request is for.
 
-    A replacement's is frozen, so that its own retries don't replace again. Where one of several
-    tables lacks its rows (`is_complete` is false), the next generation brings them to all.
+    The generation of a replacement is frozen, so that its retries don't replace the window
+    again. If one of several tables lacks the window's rows, the next generation writes them to
+    all tables.
+
+    Args:
+        pipeline: the pipeline.
+        window: the window.
+        request: the request.
+        latest_commit: the committed generation; None if there is none.
+        is_complete: whether all tables of the sink have the window's rows.
     """
     proposed = 0 if latest_commit is None else latest_commit.receipt.generation + 1
     if not request.replace:
@@ -503,9 +529,9 @@ def freeze_plans(
     latest_commits: Mapping[Window, Committed | None],
     progress: Callable[[Progress], None],
 ) -> list[Plan]:
-    """Returns each window's one plan: the committed one, the frozen one, or a new one.
+    """Returns each window's plan: from its receipt, else the frozen plan, else a new plan.
 
-    A run of one window alone waits for open transactions.
+    New plans are frozen. A run of a single window waits for open transactions.
     """
     new = [window for window in windows if latest_commits[window] is None]
     if new:
@@ -535,7 +561,7 @@ def freeze_plans(
 
 
 def _make_plan(pipeline: Pipeline, window: Window, start: Boundary, stop: Boundary) -> Plan:
-    """Makes a window's plan of its frozen boundaries."""
+    """Makes a window's plan from its frozen boundaries."""
     start = start_of(pipeline.ledger, window, start)
     split_records, sink = pipeline.spec.source.split_records, pipeline.sink.identity
     plan = make_plan(window, start, stop, sink, split_records)
@@ -545,10 +571,9 @@ def _make_plan(pipeline: Pipeline, window: Window, start: Boundary, stop: Bounda
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
-    """Checks that the plan of a window that isn't committed yet still fits the spec.
+    """Returns the plan of an uncommitted window, if the spec still selects all its splits.
 
-    The table was checked before: a plan that was made before the table was moved names
-    the old place.
+    The plan's table isn't compared, because the table may have been moved since.
 
     Raises:
         IdentityError: the plan has messages that the spec doesn't select any more.
@@ -570,14 +595,14 @@ def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
 
 
 def preview(pipeline: Pipeline, window: Window) -> Plan:
-    """Returns the plan as a run would make it now.
+    """Returns the plan that a run would use now.
 
-    Freezes nothing, and reads no more of the topic than boundaries need.
+    Freezes nothing, and reads only the messages that are needed to find boundaries.
 
     Raises:
-        SpecError: a micro-batch that was not begun.
-        RefusedError, UnreachableError: as a run, as far as it shows before messages are
-            read; but see `ownership.refuse_unready`.
+        SpecError: the window is a micro-batch that was not begun.
+        RefusedError, UnreachableError: a run would fail before it reads messages. The checks
+            of `ownership.refuse_unready` are not included.
     """
     refuse_off_grid(pipeline, window)
     refuse_other_table(pipeline)
@@ -586,11 +611,13 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 
 
 def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
-    """Returns the plan, if a run of it could read its messages now, or has already.
+    """Returns the plan, if its window is committed or its messages can be read now.
 
     Raises:
-        IdentityError, DataLossError, UnreachableError: as
-            `availability.readable_splits`, or the spec selects something else.
+        IdentityError: see `availability.readable_splits`; or the spec doesn't select a split
+            of the plan any more.
+        DataLossError, UnreachableError: see `availability.readable_splits`.
+        RefusedError: see `ownership.refuse_lost_receipt`.
     """
     if pipeline.sink.look(plan.window) is None:
         refuse_lost_receipt(pipeline, plan.window)
@@ -635,10 +662,10 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """Returns sentences about the offsets of topics that were gone when the window was cut.
+    """Returns sentences about topics that were gone when the window was cut.
 
-    A later boundary ends these offsets: a later window counts them as skipped, and some
-    of them may belong to this one.
+    A later window counts their remaining offsets as skipped. Some of these offsets may belong
+    to this window.
     """
     removed_marks, above = {m.tp: m for m in plan.stop.marks if m.origin == "removed"}, plan.stop
     sentences = []
@@ -659,12 +686,13 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
 
 
 def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
-    """Refuses a window that may not be committed, for all reasons but its dead letters."""
+    """Refuses a window that must not be committed, for any reason except dead letters."""
     pipeline, staged, replaced = read.pipeline, read.staged, read.attempt.replaced
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
     refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
-    # where one of several tables lacks the window, fewer rows would leave those that have it
+    # If one of several tables lacks the window, `accept_fewer` doesn't count: the other tables
+    # would lose rows.
     if replaced is not None and not (
         request.accept_fewer and pipeline.sink.committed([receipt.window])
     ):
@@ -674,24 +702,24 @@ def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request)
 def _commit_dead_letters(read: ReadAttempt, receipt: Receipt) -> None:
     """Stores the window's dead letters, then refuses the window if they are too many.
 
-    They are stored first, so that a person can look into the refusal; without a receipt
-    that names their attempt, no reader of the table counts them.
+    They are stored first, so that a person can see why the window was refused. Readers ignore
+    dead letters of an attempt without a receipt.
     """
     pipeline, staged = read.pipeline, read.staged
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     command = f"windrow dead show SPEC --window {receipt.window.key}"
-    if read.attempt.replaced is not None:  # else `show` takes the newest attempt by itself
+    if read.attempt.replaced is not None:  # otherwise `show` takes the newest attempt itself
         command += f" --attempt {receipt.attempt}"
     refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, command)
 
 
 def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
-    """Commits rows and receipt, then reports: the ledger's copy, offsets, dead letters.
+    """Commits rows and receipt, then reports the commit (`_report`).
 
     Raises:
         OutcomeUnknownError: the commit was sent and not answered.
-        RefusedError: as `ports.sink.Sink.commit`.
+        RefusedError: see `ports.sink.Sink.commit`.
     """
     return _report_outcome(pipeline, _commit_to_sink(pipeline, receipt, staged))
 
@@ -712,10 +740,15 @@ def _report_outcome(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
 
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
-    """Reports a committed window; the receipt is that of the sink.
+    """Reports a committed window.
 
-    The ledger keeps a copy, a consumer group gets the offsets for lag tools, and the
-    topic gets the dead letters.
+    The ledger gets a copy of the receipt, a consumer group gets the offsets for lag tools, and
+    the topic of dead letters gets the dead letters.
+
+    Args:
+        pipeline: the pipeline.
+        committed: the receipt from the sink.
+        recovered: see `Result`.
     """
     pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
     crash_point("report.before")
@@ -729,9 +762,9 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
 
 
 def _group_offsets(pipeline: Pipeline, receipt: Receipt) -> AlteredOffsets | None:
-    """Publishes the offsets of the newest window only.
+    """Commits the window's end to the consumer group, if the window is the newest.
 
-    A backfill of an older one must not move the group back.
+    A backfill of an older window must not move the group back.
     """
     group = pipeline.spec.source.offsets_group
     if (

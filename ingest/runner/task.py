@@ -1,6 +1,6 @@
 """The task of one split, on an executor: read -> decode -> transform -> stage.
 
-Only this module and `run_windows.py` know an order of steps.
+Only this module and `run_windows.py` decide the order of steps.
 """
 
 from __future__ import annotations
@@ -36,24 +36,27 @@ from windrow.ingest.schema.messages import for_rows, in_calendar
 from windrow.ingest.schema.row_changes import changes, only_rows
 
 MOST_MESSAGES, MOST_BYTES = 1_000, 1 << 20
-"""How many messages of a split are looked at for the names, and how large they are together.
+"""Limits of the messages of a split whose unknown fields are named: their number and bytes.
 
-They are read a second time, slowly. The last one may be larger.
+The values of these messages are parsed a second time, which is slow. The last message may go
+beyond the limit of bytes.
 """
 
 MOST_FIELDS, LONGEST = 20, 100
-"""The most fields that are named, and the most characters of a name."""
+"""Limits of the unknown fields of a split: how many are named, and the characters of a name."""
 
 OTHERS = "others"
-"""Stands for the fields that aren't named, and counts them in all messages together."""
+"""Name under which all fields beyond `MOST_FIELDS` are counted together."""
 
 
 @dataclass
 class IgnoredFields:
-    """The messages of a split that have fields that no column is for.
+    """Counts of a split's messages that have unknown fields: fields without a column.
 
-    `messages`: their number; `fields`: the first paths, each with the number of the messages
-    that have it, of those that were looked at.
+    Attributes:
+        messages: the number of these messages.
+        fields: paths of unknown fields, each with the number of messages that have it. Only
+            messages within `MOST_MESSAGES` and `MOST_BYTES` are counted.
     """
 
     messages: int = 0
@@ -79,10 +82,12 @@ class IgnoredFields:
 
 
 class LateBins(msgspec.Struct, frozen=True):
-    """The bounds in time of a window and of those before it.
+    """The bounds in time of a window and of the windows before it.
 
-    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's
-    own start and end; `keys` name the windows that start at all edges but the last.
+    Attributes:
+        edges: the starts of these windows in epoch milliseconds, ascending. The last two are
+            the window's own start and end.
+        keys: the key of the window that starts at each edge, except for the last edge.
     """
 
     edges: tuple[int, ...]
@@ -91,12 +96,21 @@ class LateBins(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SplitTask:
-    """Stages one split; picklable, and called once per task attempt.
+    """The task that stages one split. It is picklable, and called once per task attempt.
 
-    A failed or repeated attempt leaves files that nothing names. `late_bins`: bounds
-    that the messages' timestamps are compared with; None for a micro-batch, which has
-    none. `keyed`: True if the table has a primary key; then changes are staged, rows
-    and deletes, instead of rows (`ingest.schema.row_changes`).
+    A failed or repeated attempt leaves staged files that no commit refers to.
+
+    Attributes:
+        reader: reads the messages of the split.
+        decoder: turns messages into rows.
+        transform: changes the rows.
+        rows: makes the stager of the rows.
+        dead: makes the stager of the dead letters.
+        late_bins: bounds that the messages' timestamps are compared with; None for a
+            micro-batch.
+        keyed: True if the table has a primary key. Then changes are staged, which are rows
+            and deletes (`ingest.schema.row_changes`).
+        progress: reports how far the task has read.
     """
 
     reader: Reader
@@ -109,7 +123,7 @@ class SplitTask:
     progress: ReadProgress = field(default_factory=ReadProgress)
 
     def __call__(self, split: Split) -> Staged:
-        """Takes one split through all steps in batches, which bounds memory."""
+        """Reads, decodes, transforms and stages one split, in batches to limit memory."""
         with self.progress.reporter_of(split) as reached:
             began = time.time()
             schemas = _Schemas()
@@ -154,7 +168,7 @@ class SplitTask:
             )
 
     def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
-        """Stages refused messages, with the reasons, and the schema ids in them."""
+        """Stages refused messages with their reasons, and the schema ids in the messages."""
         stages, decoder = decoded.dead_stage, self.decoder
         ids = (
             decoder.schema_ids(refused, stages)
@@ -170,10 +184,16 @@ class SplitTask:
 
 
 def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> Decoded:
-    """Stages the rows or changes of a batch of messages; `keyed` as in `SplitTask`.
+    """Stages the rows or changes of a batch of messages.
+
+    Args:
+        rows: the stager.
+        messages: the batch of messages.
+        decoded: the result of the transform.
+        keyed: see `SplitTask`.
 
     Returns:
-        The batch as staged: messages with a row that the table can't hold are dead
+        The batch as staged. Messages with a row that the table can't hold became dead
         letters.
     """
     while True:
@@ -181,7 +201,7 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
         try:
             if staged.num_rows:
                 rows.add(staged, of_rows)
-        except UnstorableRowsError as refused:  # each time fewer rows are left
+        except UnstorableRowsError as refused:  # the loop ends: each turn has fewer rows
             refusal = Refusal(
                 np.asarray(refused.row_indices, np.intp), "unstorable", refused.message
             )
@@ -193,9 +213,12 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
 def rows_with_messages(
     messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Returns the rows or changes of a batch of messages, and the message of each.
+    """Returns the rows or changes of a batch of messages, and the message of each row.
 
-    They are changes if `keyed`, as in `SplitTask`.
+    Args:
+        messages: the batch of messages.
+        decoded: the result of the transform.
+        keyed: True for changes; see `SplitTask`.
     """
     staged, of_rows, _ = _with_messages(messages, decoded, keyed=keyed)
     return staged, of_rows
@@ -204,7 +227,7 @@ def rows_with_messages(
 def _with_messages(
     messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:
-    """Returns as `rows_with_messages`, and the index of each row's message."""
+    """Returns the result of `rows_with_messages`, and the index of each row's message."""
     if not keyed:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         return (
@@ -226,7 +249,9 @@ def _with_messages(
 class _Schemas:
     """The writers' schemas of a split's messages.
 
-    `used`: id and digest of each; `requested`: those that had to be asked for.
+    Attributes:
+        used: id and digest of each schema.
+        requested: the schemas that the registry was asked for.
     """
 
     used: set[tuple[str, str]] = field(default_factory=set)
@@ -240,10 +265,26 @@ class _Schemas:
 
 @dataclass
 class _SplitCounter:
-    """The task's own counts, independent of the reader's and the stager's.
+    """The task's own counts, independent of the counts of reader and stager.
 
-    `stamped`: messages before the first edge, between edges, after. `position`: behind
-    the last message of the reader.
+    Attributes:
+        late_bins: see `SplitTask`.
+        keyed: see `SplitTask`.
+        stamped: numbers of messages by timestamp: before the first edge of `late_bins`,
+            between each two edges, after the last edge.
+        position: the offset after the last message that was read.
+        valid: number of messages with rows or deletes.
+        dead: number of refused messages.
+        dropped: number of messages without a value that the spec says to leave out.
+        filtered: number of messages that a transform leaves out.
+        truncated: number of messages that lost a part of a timestamp below a microsecond.
+        reasons: number of dead letters by reason.
+        refusals: the refusals, with stages, details and offsets.
+        first_dead: offset and reason of the first dead letters.
+        lookups: the counts of the lookups.
+        ignored: the counts of unknown fields.
+        earliest: the smallest timestamp.
+        latest: the greatest timestamp.
     """
 
     split: Split
@@ -311,14 +352,14 @@ class _SplitCounter:
             self.stamped += np.bincount(bins, minlength=len(self.stamped))
 
     def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """Counts late and early messages, and the late ones by their window.
+        """Returns the numbers of late and of early messages, and of late messages by window.
 
-        Messages that are older than all of these windows count to the first.
+        Messages that are older than all windows of `late_bins` count for the first window.
         """
         if self.late_bins is None:
             return 0, 0, ()
-        # [older than the first edge, in the first window, ..., in the window right
-        # before]
+        # [older than the first edge, in the first window, ..., in the window right before
+        # this window]
         late_counts = self.stamped[:-2].copy()
         late = int(late_counts.sum())
         if len(late_counts) > 1:

@@ -1,15 +1,13 @@
-"""Writers' schemas in a run: an id means the same in every try, window and task.
+"""Writers' schemas in a run: a schema id means the same schema in every try, window and task.
 
-    before a job      the ledger's schemas, and those that the registry has under the subjects of
-                      its topics, which the ledger keeps from then on
-    in a task         an id that is none of these is asked for, once in a split, and comes back
-                      with the results
-    before a commit   the ledger keeps these, if they are no other schemas than those it has
-                      under their ids
+    before a job      The decoder gets the ledger's schemas, and the registry's schemas under the
+                      subjects of the job's topics. The ledger stores the latter.
+    in a task         The task asks the registry for any other id, once per split. It returns
+                      these schemas with its results.
+    before a commit   The ledger stores these schemas.
 
-So a retry decodes by the schemas of the first try: those were kept before anything of
-it was committed, and nothing depends on a try that committed nothing. If a registry
-gives another schema under an id than before, each of these steps refuses it.
+The ledger has all schemas of a try before the try commits anything. So a retry decodes by the
+same schemas. Each of these steps refuses a schema if the ledger has another schema under its id.
 """
 
 from __future__ import annotations
@@ -27,15 +25,14 @@ from windrow.ingest.runner.context import Pipeline
 
 
 def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
-    """Returns the pipeline with a decoder that knows the schemas of some messages.
+    """Returns the pipeline with a decoder that knows the schemas of the attempts' messages.
 
-    They are those of the attempts. A decoder that uses no schemas stays as it is.
+    A decoder that uses no schemas isn't changed.
 
     Raises:
-        RefusedError: the registry has another schema under an id than the pipeline met
-            before.
+        RefusedError: the registry has another schema under an id than before.
         UnreachableError: the registry doesn't answer.
-        SpecError: nothing says which record the messages are.
+        SpecError: neither spec nor registry says which record the messages are.
     """
     topics = sorted({split.topic for attempt in attempts for split in attempt.readable})
     decoder = pipeline.decoder() if topics else None
@@ -55,11 +52,11 @@ def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipe
 def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
     """Returns the pipeline's decoder for messages of some topics, outside of a run.
 
-    A schema that the pipeline has met means the same as then.
+    It uses the ledger's schemas, if the ledger has the id.
 
     Raises:
         UnreachableError: the registry doesn't answer.
-        SpecError: nothing says which record the messages are.
+        SpecError: neither spec nor registry says which record the messages are.
     """
     decoder = pipeline.decoder()
     if not isinstance(decoder, UsesSchemas) or not topics:
@@ -70,11 +67,10 @@ def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
 
 
 def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
-    """Keeps the schemas that tasks had to ask for.
+    """Stores in the ledger the schemas for which tasks asked the registry.
 
     Raises:
-        RefusedError: one is another than the pipeline met under that id, or than
-            another task was given.
+        RefusedError: the ledger or another task has another schema under the same id.
     """
     requested_schemas = {
         (schema.id, schema.digest): schema
@@ -94,7 +90,11 @@ def _keep(pipeline: Pipeline, schemas: Sequence[WriterSchema]) -> None:
 
 
 def _refuse_others(known_schemas: Iterable[WriterSchema], splits: Sequence[SplitCounts]) -> None:
-    """Checks that a replaced generation was decoded by the schemas that are known now."""
+    """Checks that a replaced generation was decoded by the same schemas.
+
+    Raises:
+        RefusedError: a receipt has another schema under an id.
+    """
     digests = {schema.id: schema.digest for schema in known_schemas}
     for split in splits:
         for id_, digest in split.schemas:
@@ -103,9 +103,9 @@ def _refuse_others(known_schemas: Iterable[WriterSchema], splits: Sequence[Split
 
 
 def _small_enough(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
-    """Yields as many schemas as are small enough to be sent with each task.
+    """Yields the schemas that are sent with each task, up to `MOST_CHARACTERS` in total.
 
-    Tasks ask for the others.
+    Tasks ask the registry for the other schemas.
     """
     remaining_characters = MOST_CHARACTERS
     for schema in schemas:

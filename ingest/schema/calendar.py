@@ -1,8 +1,8 @@
-"""Finds dates and times outside the years 1 to 9999, which ISO 8601 can't write.
+"""Search for dates and times outside the years 1 to 9999, which ISO 8601 can't write.
 
-A sink that writes text refuses such rows: libraries write these dates in different ways, and no
-reader takes them for dates. They do occur: dates of Avro and Debezium are plain numbers, DuckDB
-computes them, and PostgreSQL's `infinity` arrives as the greatest one.
+A sink that writes text refuses rows with such dates. Libraries write them in different ways, and
+no reader reads them as dates. They come from these sources: dates of Avro and Debezium are plain
+numbers, DuckDB computes dates, and PostgreSQL's `infinity` arrives as the greatest date.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ OUTSIDE_CALENDAR = "holds a date or time outside the years 1 to 9999, which has 
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 _DAY = 86_400
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
-"""The number of units in a second. Nanoseconds reach no year outside."""
+"""Number of units in a second. Nanoseconds of 64 bits don't reach years outside 1 to 9999."""
 
 
 def find_outside_calendar(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
-    """Finds the rows, ascending, of the first column with such a date or time at any depth.
+    """Finds the first column with a date or time outside the calendar, at any depth.
 
-    Returns them with a sentence that names the column; None if there is no such column.
+    Returns:
+        The numbers of the column's rows with such a value, ascending; and a sentence that
+        names the column. None if there is no such column.
     """
     return next(
         (
@@ -41,7 +43,10 @@ def find_outside_calendar(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, 
 
 
 def rows_beyond(column: pa.Array) -> RowNumbers:
-    """Finds the rows of a column that have one, at any depth; a row may come twice."""
+    """Finds the rows of a column with a date or time outside the calendar, at any depth.
+
+    A row's number may be returned several times.
+    """
     kind = column.type
     if not _may_hold(kind):
         return np.empty(0, np.int64)

@@ -1,8 +1,8 @@
 """A checksum over rows that doesn't depend on their order.
 
-Receipts keep it for ever, so it is defined here down to the bit. It protects against
-accidents and ordinary tampering, not against somebody who computes a collision: it has
-no secret. All numbers are unsigned, of 64 bits, and wrap around.
+Receipts keep it for ever, so this text defines every bit of it. It detects accidents and simple
+tampering. It has no secret, so it doesn't detect tampering by a computed collision. All numbers
+are unsigned, have 64 bits, and wrap around.
 
     G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB
     L = 0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
@@ -23,20 +23,22 @@ no secret. All numbers are unsigned, of 64 bits, and wrap around.
     a decimal       of the unscaled integer's 128 bits: low half + H * (high half -
                     the sign of the low half extended)
     text, bytes     L * length in bytes + the sum over their 8-byte words,
-                    little-endian, the last one filled up with zeros, of
+                    little-endian, the last word filled up with zeros, of
                     stir(word + (i + 1) * G), i = 0, 1, ...
     a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if
                     null, else stir(hash(element) + (i + 1) * G)
     a map           L * length + the sum over its entries of mix(cell("key", key) +
-                    cell("value", value)): their order means nothing
+                    cell("value", value)); their order has no effect
     a struct        the sum over its fields of cell(field's name, value)
 
-It follows: a null adds nothing, so a nullable column that is added later changes no
-earlier checksum. Null, empty and a struct of nulls differ. The order of rows, columns
-and batches means nothing, and neither does how Arrow or Parquet store values
-(dictionaries, widths, slices). `stir` and `mix` are one to one: if a single number
-changes, for instance an offset, the checksum certainly changes; any other change goes
-unnoticed once in 2**64 times.
+These properties follow:
+
+- A null adds nothing, so a nullable column that is added later doesn't change earlier checksums.
+- Null, empty and a struct of nulls have different checksums.
+- The order of rows, columns and batches has no effect.
+- The storage of values by Arrow or Parquet (dictionaries, widths, slices) has no effect.
+- `stir` and `mix` are bijective. So if a single number changes, for instance an offset, the
+  checksum certainly changes. Any other change isn't detected once in 2**64 times.
 """
 
 from __future__ import annotations
@@ -61,14 +63,18 @@ _HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 
 def checksum_text(checksum: int) -> str:
-    """A checksum as 16 hexadecimal digits, since JSON's numbers end at 2**53."""
+    """Returns a checksum as 16 hexadecimal digits, because JSON numbers are exact to 2**53 only."""
     return f"{checksum & _ALL:016x}"
 
 
 def checksum(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> int:
-    """Checksum of a batch, over all rows and all columns.
+    """Returns the checksum of a batch, over all rows and all columns.
 
-    That of several batches is their sum, modulo 2**64. `leave_out`: columns that don't count.
+    The checksum of several batches is the sum of their checksums, modulo 2**64.
+
+    Args:
+        batch: the batch.
+        leave_out: columns that don't count.
 
     Raises:
         TypeError: a column has a type that no table of windrow holds.
@@ -77,10 +83,10 @@ def checksum(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> int:
 
 
 def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, int]:
-    """Checksums of a batch, without some columns and with all of them.
+    """Returns the checksums of a batch: without some columns, and with all columns.
 
     Raises:
-        TypeError: as `checksum`.
+        TypeError: a column has a type that no table of windrow holds.
     """
     sums, rest = (
         _sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows)
@@ -93,17 +99,19 @@ def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, i
 
 
 def sum_hashes(hashes: Hashes) -> int:
-    """Checksum of rows with these hashes."""
+    """Returns the checksum of rows with these hashes."""
     return int(hashes.sum(dtype=np.uint64))
 
 
 def hash_rows(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
-    """One number for each row; their sum is the checksum.
+    """Returns the hash of each row; the sum of the hashes is the checksum.
 
-    `leave_out`: columns that don't count.
+    Args:
+        batch: the batch.
+        leave_out: columns that don't count.
 
     Raises:
-        TypeError: as `checksum`.
+        TypeError: a column has a type that no table of windrow holds.
     """
     names = [n for n in batch.schema.names if n not in leave_out]
     return _mix(_sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows))
@@ -124,7 +132,7 @@ def _key(name: str) -> np.uint64:
 
 
 def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
-    """The sum of the cells of each row."""
+    """Returns the sum of the cells of each row."""
     sums = np.zeros(rows, np.uint64)
     for name, column in zip(names, columns, strict=True):
         if column.null_count < rows:
@@ -133,7 +141,7 @@ def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int)
 
 
 def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """0 for each null, else 1; empty without a null."""
+    """Returns 0 for each null and 1 for any other value; an empty array if there are no nulls."""
     return (
         column.is_valid().cast(pa.uint8()).to_numpy()
         if column.null_count
@@ -142,9 +150,9 @@ def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _hashes(column: pa.Array) -> Hashes:
-    """Hash of each value; the hash of a null may be anything.
+    """Returns the hash of each value; the hash of a null is any number.
 
-    The array may be the column's own memory.
+    The array may share the column's memory.
     """
     hashed = _HASHED.get(column.type.id)
     if hashed is None:
@@ -157,7 +165,7 @@ def _nulls(column: pa.Array) -> Hashes:
 
 
 def _buffer(column: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
-    """Numbers in an array's buffer, `width` of them for each value."""
+    """Returns the numbers in an array's buffer, `width` of them for each value."""
     size = np.dtype(dtype).itemsize
     return np.frombuffer(
         column.buffers()[1], dtype, len(column) * width, column.offset * width * size

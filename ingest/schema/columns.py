@@ -1,23 +1,25 @@
 """Columns of a table, read from a pandera.polars DataFrameModel.
 
-It is the only source for decoding, Arrow, the table and Dagster's view of it.
+The model is the only source for the decoder, the Arrow schema, the table, and Dagster's table
+schema.
 
-The model may give supported types, `nullable`, `alias`, checks, descriptions, and in a
-field's metadata
+The model may give supported types, `nullable`, `alias`, checks, descriptions, and this metadata
+of a field:
 
     {"epoch": "s" | "ms" | "us" | "ns"}
                     a Datetime column arrives as a number in that unit, not as text
     {"zone": "Europe/Berlin"}
                     a Datetime column arrives as text, in that zone if it has no offset
     {"map": True}   a List(Struct({"key": String, "value": T})) column arrives as a
-                    JSON object and becomes an Arrow map
+                    JSON object and becomes an Arrow map, because pandera doesn't support
+                    polars' Map type
     {"aliases": ["amt"]}
                     other names that a writer's schema may have for the field
     {"default": "EUR"}
                     the value if the writer's schema has no such field
 
-(pandera can't hold polars' own Map type.) Anything else that would be accepted and then
-change data silently, or hold per batch only, is refused.
+An option of pandera is refused if it would change data silently, or would only hold within a
+batch.
 """
 
 from __future__ import annotations
@@ -50,19 +52,25 @@ _EPOCH, _ZONE = b"epoch", b"zone"
 Finer = Literal["truncate", "dead"]
 """Treatment of timestamps finer than a microsecond.
 
-They are cut to the microsecond before, and counted; or their messages are dead letters.
+- `truncate`: they are cut to the earlier microsecond, and their messages are counted.
+- `dead`: their messages are dead letters.
 """
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """Column of a table.
 
-    - `epoch`: the unit of a timestamp that is a number; `zone`: the zone of one that is
-      a text without an offset.
-    - `constraints`: its checks, for people.
-    - `aliases`: other names that a writer's schema may have for it; `default`: its
-      value if such a schema has none of these names.
+    Attributes:
+        name: the name.
+        type: the Arrow type.
+        nullable: whether a value may be null.
+        epoch: the unit of a timestamp that is a number.
+        description: the description in the model.
+        constraints: the checks in words.
+        zone: the zone of a timestamp that is a text without an offset.
+        aliases: other names that a writer's schema may have for the column.
+        default: the value if a writer's schema has none of these names.
     """
 
     name: str
@@ -78,10 +86,12 @@ class Column:
 
 @dataclass(frozen=True)
 class AsWritten:
-    """Columns as a writer's schema has them.
+    """Columns for messages with a writer's schema.
 
-    `columns`: those with a field in that schema, by its name in the schema, and those
-    without a default. `defaults`: the values of the others.
+    Attributes:
+        columns: the columns with a field in the schema, with the field's name; and the
+            columns without a default.
+        defaults: the values of all other columns, by column.
     """
 
     columns: Columns
@@ -89,15 +99,16 @@ class AsWritten:
 
 
 def epoch_of(field: pa.Field) -> str | None:
-    """`Column.epoch` of a struct's field.
+    """Returns `Column.epoch` of a struct's field.
 
-    A model can't give one; columns that are made of a model's columns can.
+    A model can't give it to a struct's field. `field_of` can, when it makes a field of a
+    column.
     """
     return _metadata_text(field, _EPOCH)
 
 
 def zone_of(field: pa.Field) -> str | None:
-    """`Column.zone` of a struct's field; see `epoch_of`."""
+    """Returns `Column.zone` of a struct's field; see `epoch_of`."""
     return _metadata_text(field, _ZONE)
 
 
@@ -107,7 +118,7 @@ def _metadata_text(field: pa.Field, name: bytes) -> str | None:
 
 
 def field_of(column: Column) -> pa.Field:
-    """A column as a nullable field of a struct, which keeps its epoch and its zone."""
+    """Returns a nullable field of a struct with a column's name, type, epoch and zone."""
     metadata = {
         name: text.encode()
         for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone))
@@ -120,8 +131,12 @@ def field_of(column: Column) -> pa.Field:
 class Columns:
     """Columns in their order. Immutable and picklable.
 
-    `finer`: the rule that their decoder follows. `row_path`: where in a message the row is,
-    whose fields without a column are counted; None: the columns hold no row.
+    Attributes:
+        columns: the columns.
+        constraints: the checks of whole rows, in words.
+        finer: the decoder's treatment of timestamps finer than a microsecond.
+        row_path: the path of the row in a message. Fields of the row without a column are
+            reported as ignored. None if the columns hold no row.
     """
 
     columns: tuple[Column, ...]
@@ -131,15 +146,15 @@ class Columns:
 
     @classmethod
     def of(cls, model: type[Any]) -> Columns:
-        """The columns of a pandera.polars DataFrameModel.
+        """Returns the columns of a pandera.polars DataFrameModel.
 
         Raises:
-            SpecError: with everything that is wrong with the model, at once.
+            SpecError: names everything that is wrong with the model.
         """
         try:
             written = _annotations_of(model)
             schema = model.to_schema()
-        # whatever pandera, polars or the model's own code raises, the model has to be fixed
+        # If pandera, polars or the model's own code raises, the model has to be fixed.
         except foreign_exceptions() as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
@@ -184,9 +199,9 @@ class Columns:
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
 
     def as_written(self, fields: Collection[str]) -> AsWritten:
-        """The columns for messages whose writer's schema has these fields.
+        """Returns the columns for messages whose writer's schema has these fields.
 
-        They are found as Avro's schema resolution finds them.
+        A column is matched to a field by the rules of Avro's schema resolution.
         """
         written_names = [
             next((name for name in (c.name, *c.aliases) if name in fields), c.name)
@@ -212,7 +227,7 @@ class Columns:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
 
     def described(self) -> tuple[tuple[str, str], ...]:
-        """(name, type) for receipts: `("amount", "double not null")`."""
+        """Returns (name, type) of each column for receipts: `("amount", "double not null")`."""
         return tuple(
             (c.name, str(c.type) if c.nullable else f"{c.type} not null") for c in self.columns
         )
@@ -227,9 +242,9 @@ def _refusal(model: type[Any], problems: list[str]) -> SpecError:
 
 
 def _annotations_of(model: type[Any]) -> dict[str, object]:
-    """The annotation of each column as the model has it.
+    """Returns the model's annotation of each column.
 
-    pandera makes a Decimal with 28 digits of one without digits.
+    It is needed because pandera changes a Decimal without digits to one of 28 digits.
     """
     return {
         str(field.name): annotation.raw_annotation
@@ -238,10 +253,9 @@ def _annotations_of(model: type[Any]) -> dict[str, object]:
 
 
 def _hidden_fields(model: type[Any]) -> Iterator[str]:
-    """Fields that pandera doesn't see, with a way out for each.
+    """Yields a problem, with advice, for each field that pandera ignores.
 
-    It takes names with a leading underscore, and a name that its own class has, for no
-    fields.
+    pandera ignores a name with a leading underscore, and the name `Config`.
     """
     field_class = type(import_pandera().Field())
     for base in model.__mro__:
@@ -256,7 +270,7 @@ def _hidden_fields(model: type[Any]) -> Iterator[str]:
         }
         for name in sorted(fields):
             if name.startswith("_") or name == "Config":
-                # the name in the class, before Python mangled it
+                # The name in the class, before Python mangled it.
                 written = name[len(mangled) - 2 :] if name.startswith(mangled) else name
                 yield (
                     f"{written}: pandera leaves out a field that is called so: call it otherwise,"
@@ -270,7 +284,7 @@ def _hidden_fields(model: type[Any]) -> Iterator[str]:
 
 
 def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
-    """Arrow type of a pandera column, or what is wrong with its type and metadata."""
+    """Returns the Arrow type of a pandera column, and the problems of its type and metadata."""
     if column.dtype is None:
         return None, ["it has no type"]
     try:
@@ -311,9 +325,9 @@ def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, li
 
 
 def _default(value: object, kind: pa.DataType) -> tuple[pa.Scalar | None, list[str]]:
-    """A default as a value of the column, or what is wrong with it.
+    """Returns a default as a value of the column, and the problems of the default.
 
-    None is no default.
+    None means that there is no default.
     """
     if pa.types.is_integer(kind) and isinstance(value, float):  # Arrow would cut off its fraction
         return None, [f"metadata default is no value of {kind}: it is a float"]
@@ -335,7 +349,7 @@ def _alias_problems(columns: list[Column]) -> Iterator[str]:
 
 
 def _problems(part: Any) -> Iterator[str]:
-    """Finds what neither a model nor a column may say."""
+    """Finds options that neither a model nor a column may have."""
     if part.unique:
         yield "unique holds per batch only, not for the table: check it after the table"
     if part.coerce:
@@ -377,5 +391,5 @@ def _column_problems(column: Any) -> Iterator[str]:
 
 
 def _text(check: Any) -> str:
-    """A check in words: `in_range(1, 100)`, or the name of a user's own check."""
+    """Returns a check in words: `in_range(1, 100)`, or the name of a user's own check."""
     return str(check.error or check.name or "check")

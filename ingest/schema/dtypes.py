@@ -1,6 +1,6 @@
-"""Types of columns: the polars types that are supported, and their Arrow types.
+"""Types of columns: the supported polars types, and their Arrow types.
 
-Any other type is refused, with a hint what to take instead.
+Any other type is refused, with advice which type to take instead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 EPOCH_UNITS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-"""Units in which a schema may give an epoch, `Field(metadata={"epoch": "ms"})`.
+"""Units of a schema's `epoch`, as in `Field(metadata={"epoch": "ms"})`.
 
-Each with the power of ten that makes microseconds of it.
+The value is the power of ten that converts the unit to microseconds.
 """
 
 
 def epoch_ratio(unit: str) -> tuple[int, int]:
-    """Factor and divisor that make microseconds of a whole number of a unit."""
+    """Returns the factor and the divisor that convert whole numbers of a unit to microseconds."""
     power = EPOCH_UNITS[unit]
     return 10 ** max(power, 0), 10 ** max(-power, 0)
 
@@ -61,18 +61,19 @@ _MOST_DIGITS = 38
 
 
 class UnsupportedTypeError(ValueError):
-    """A type that a column can't have; the text says what to take instead."""
+    """Type that a column can't have; the text says which type to take instead."""
 
 
 def arrow_type(dtype: object) -> pa.DataType:
-    """Arrow type of a polars type.
+    """Returns the Arrow type of a polars type.
 
-    Inside lists and structs every value may be null: polars can't say otherwise.
+    Every value inside lists and structs is nullable, because polars types have no
+    nullability.
 
     Raises:
-        UnsupportedTypeError: names the type, and what to take instead.
+        UnsupportedTypeError: names the type, and the type to take instead.
     """
-    # a type that needs parameters, without them
+    # A type without the parameters that it needs.
     if isinstance(dtype, type) and issubclass(
         dtype, (pl.Decimal, pl.List, pl.Struct, pl.Array, pl.Enum)
     ):
@@ -122,14 +123,14 @@ def _struct(kind: pl.Struct) -> pa.DataType:
 
 
 ROW_NUMBER = "\x01"
-"""The name of a column with the number of each row, which steps and lookups add for themselves.
+"""Name of a temporary column with the number of each row, which steps and lookups add.
 
-No column of a table has it: `name_problems` refuses control characters.
+No column of a table has this name, because `name_problems` refuses control characters.
 """
 
 
 def name_problems(names: list[str]) -> Iterator[str]:
-    """Finds what is wrong with the names of one level."""
+    """Finds problems of names: of the columns, or of the fields of one struct."""
     name_by_casefold: dict[str, str] = {}
     for name in names:
         if not name or not name.isprintable():
@@ -146,7 +147,7 @@ def name_problems(names: list[str]) -> Iterator[str]:
 
 
 def column_name_problems(columns: pa.Schema | pa.StructType) -> Iterator[str]:
-    """Finds what is wrong with the names of columns, and of the fields of structs in them."""
+    """Finds problems of the names of columns, and of the fields of structs inside them."""
     yield from name_problems([field.name for field in columns])
     kinds = [field.type for field in columns]
     for kind in kinds:
@@ -157,9 +158,9 @@ def column_name_problems(columns: pa.Schema | pa.StructType) -> Iterator[str]:
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:
-    """Map type of a list of key/value structs with string keys.
+    """Returns the map type of a list of structs with a string `key` and a `value`.
 
-    None if the type is no such list.
+    Returns None for any other type.
     """
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return None

@@ -1,6 +1,6 @@
 """Loops of the checksum over numbers, bytes and elements.
 
-Compiled. `checksum` defines what they compute.
+Compiled. The module `checksum` defines their results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def _mix(x):
 def add_cells(sums, hashes, key, present):
     """Adds a column's cells to the sums of the rows.
 
-    `present`: 0 for each null; empty without a null.
+    Args:
+        sums: the sum of each row; written.
+        hashes: the hash of each value.
+        key: the key of the column's name.
+        present: 0 for each null, 1 for any other value; empty if there are no nulls.
     """
     for i in range(len(sums)):
         if len(present) == 0 or present[i]:
@@ -65,7 +69,7 @@ def mix(hashes):
 
 @compiled(void(OCTETS, _LENGTHS, uint64[::1]))
 def hash_texts(data, ends, hashes):
-    """Hashes of texts: text `i` has the bytes from `ends[i]` to `ends[i + 1]`."""
+    """Hashes texts: text `i` has the bytes from `ends[i]` to `ends[i + 1]`."""
     octets, size = memory(data), len(data)
     for i in range(len(hashes)):
         position, end = ends[i], ends[i + 1]
@@ -86,9 +90,13 @@ def hash_texts(data, ends, hashes):
 
 @compiled(void(_LENGTHS, _HASHES, OCTETS, uint64[::1]))
 def hash_lists(lengths, elements, present, hashes):
-    """Hashes of lists with these lengths, whose elements lie behind each other.
+    """Hashes lists.
 
-    `present`: as in `add_cells`, for the elements.
+    Args:
+        lengths: the length of each list.
+        elements: the hashes of the elements of all lists, one list after the other.
+        present: 0 for each null element, 1 for any other; empty if there are no nulls.
+        hashes: the hash of each list; written.
     """
     position = 0
     for i in range(len(hashes)):
@@ -102,7 +110,13 @@ def hash_lists(lengths, elements, present, hashes):
 
 @compiled(void(_LENGTHS, _HASHES, uint64[::1]))
 def hash_maps(lengths, entries, hashes):
-    """Hashes of maps with these lengths, whose entries lie behind each other."""
+    """Hashes maps.
+
+    Args:
+        lengths: the number of entries of each map.
+        entries: the hashes of the entries of all maps, one map after the other.
+        hashes: the hash of each map; written.
+    """
     position = 0
     for i in range(len(hashes)):
         map_hash = _LENGTH * _U(lengths[i])

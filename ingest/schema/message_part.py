@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """The columns of a schema that come from a message's key, or from its value.
+    """Columns of a schema that come from a message's key, or from its value.
 
-    - `only`: these columns, in this order; None: all of the schema's except `without`.
-    - `prefix`: what the schema puts before the names that they have in the messages.
-    - `setting`: the one that chose them, for errors.
-    - `finer`: what becomes of their timestamps finer than a microsecond.
-    - `by_schema`: whether a writer's schema says which fields messages have: only then
-      may columns have aliases and defaults.
+    Attributes:
+        only: the names of the columns, in this order; None for all columns of the schema
+            except `without`.
+        without: the names of columns that are left out.
+        prefix: the prefix that the names have in the schema and not in the messages.
+        setting: the setting that chose the columns, for errors.
+        finer: the treatment of their timestamps finer than a microsecond.
+        by_schema: whether messages have a writer's schema. Only then may columns have
+            aliases and defaults.
     """
 
     only: tuple[str, ...] | None = None
@@ -31,10 +34,10 @@ class Part:
     by_schema: bool = False
 
     def of(self, schema_columns: Columns) -> Columns:
-        """The part's columns, by the names that they have in the messages.
+        """Returns the part's columns, with the names that they have in the messages.
 
         Raises:
-            SpecError: the schema lacks a column, none is left, or aliases and defaults
+            SpecError: the schema lacks a column, no column is left, or aliases and defaults
                 would be ignored.
         """
         part_columns = self._choose_columns(schema_columns)
@@ -78,4 +81,4 @@ class Part:
 
 
 WHOLE = Part()
-"""All columns, by their own names."""
+"""All columns of the schema, with the schema's names."""

@@ -1,4 +1,4 @@
-"""Metadata columns of a batch of messages, whole columns at a time.
+"""Metadata columns of a batch of messages, as Arrow arrays.
 
 They are the same for every sink.
 """
@@ -16,7 +16,7 @@ from windrow.ingest.schema.messages import HEADERS, MESSAGES, in_calendar
 from windrow.ingest.schema.metadata_types import TYPES
 
 _OF_RUNS = ("attempt", "window")
-"""Names that say which run wrote a row, and nothing about its message."""
+"""Metadata that describes the run that wrote a row, not the row's message."""
 
 _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "topic": lambda m: m["topic"],
@@ -34,26 +34,26 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
 
 
 def in_files(names: Iterable[str]) -> list[str]:
-    """Names whose columns are in a staged file, in their order.
+    """Returns the metadata that has a column in a staged file, in the table's order.
 
-    The window isn't: it is in the path of the file's folder.
+    The window has no column there, because it is in the path of the file's folder.
     """
     requested_names = set(names) - {"window"}
     return [name for name in TYPES if name in requested_names]
 
 
 def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Returns the metadata columns that come from the message, in their order.
+    """Returns the metadata columns that come from the message, in the table's order.
 
-    Those that say which run wrote the row are left out.
+    Columns that describe the run are left out.
     """
     return {name: metadata[name] for name in TYPES if name in metadata and name not in _OF_RUNS}
 
 
 def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> list[pa.Array]:
-    """One array for each name, in this order, as long as the batch.
+    """Returns an array for each name of metadata, in this order, as long as the batch.
 
-    Each is of the type in `TYPES`, or of one that casts to it.
+    An array has the type in `TYPES`, or a type that casts to it.
     """
     return [
         pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages)
@@ -62,11 +62,14 @@ def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> lis
 
 
 def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Messages of some rows, as far as the rows' metadata columns, by name, have them.
+    """Rebuilds the messages of some rows from the rows' metadata columns.
 
-    `columns` gives the same metadata columns again, except `ordinal` and `value-size`:
-    they are computed from rows and values, which no metadata column has. Whatever
-    isn't in the metadata columns is null.
+    A part of a message that no metadata column has is null. `columns` returns the same
+    metadata columns for the rebuilt messages, except `ordinal` and `value-size`. They are
+    computed from rows and values, which no metadata column has.
+
+    Args:
+        stated: the metadata columns by name.
     """
     array_by_name = {
         **stated,
@@ -89,7 +92,7 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _to_header_lists(headers: pa.MapArray | None) -> pa.Array | None:
-    """Maps of headers as lists of headers."""
+    """Converts maps of headers to lists of headers."""
     return None if headers is None else pa.ListArray.from_arrays(headers.offsets, _entries(headers))
 
 
@@ -106,10 +109,10 @@ def dead_columns(
     generation: int,
     pipeline: str,
 ) -> list[pa.Array]:
-    """Columns of dead letters.
+    """Returns the columns of dead letters.
 
-    First the whole messages, then the reasons (the columns of `REASONS`), then attempt,
-    generation and pipeline.
+    First come the default metadata columns, then the other parts of the messages, then the
+    reasons (the columns of `REASONS`). Last are the attempt, the generation and the pipeline.
     """
     message_columns = [
         messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")
@@ -127,9 +130,9 @@ def dead_columns(
 
 
 def _ordinals(offsets: pa.Array) -> pa.Int32Array:
-    """Number of each row among those of its message.
+    """Returns the number of each row among the rows of its message.
 
-    Relies on the rows of a message standing together: they are never in two batches.
+    The rows of a message must be contiguous, and all in this batch.
     """
     offset_numbers = offsets.to_numpy()
     first = np.flatnonzero(np.diff(offset_numbers, prepend=offset_numbers[:1] - 1))
@@ -138,9 +141,9 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
 
 
 def _sizes(values: pa.Array) -> pa.Array:
-    """Lengths of values.
+    """Returns the lengths of values.
 
-    They may be in a dictionary (`ingest.schema.messages.for_rows`).
+    The values may be a dictionary, see `ingest.schema.messages.for_rows`.
     """
     is_dictionary = isinstance(values, pa.DictionaryArray)
     return (
@@ -151,23 +154,23 @@ def _sizes(values: pa.Array) -> pa.Array:
 
 
 def _timestamps(stamps: pa.Array) -> pa.Array:
-    """Timestamps, null if they are outside the years 1 to 9999.
+    """Returns the timestamps, with null for each outside the years 1 to 9999.
 
-    Kafka takes any 64-bit timestamp, which must not block its window.
+    Kafka takes any 64-bit timestamp, so such a timestamp must not block its window.
     """
     return pc.if_else(in_calendar(stamps), stamps, pa.scalar(None, stamps.type))
 
 
 def last_headers(headers: pa.Array) -> pa.MapArray:
-    """Lists of headers as maps; of equal keys in one message the last one counts.
+    """Converts lists of headers to maps; the last of several headers with the same key counts.
 
-    An empty map if a message has no headers.
+    A message without headers has an empty map.
     """
     entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     keys = entries.field("key")
     codes = keys.dictionary_encode()
     pairs = lists.astype(np.int64) * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
-    if not np.diff(np.sort(pairs)).all():  # some message has a key twice
+    if not np.diff(np.sort(pairs)).all():  # A message has a key twice.
         last_indices = np.sort(len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1])
         entries, lists = entries.take(pa.array(last_indices)), lists[last_indices]
     ends = np.cumsum(np.bincount(lists, minlength=len(headers)))

@@ -21,11 +21,15 @@ _ARROW = {
 }
 
 TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in METADATA.items()}
-"""Type of each metadata column, in the order that they have in a table."""
+"""Type of each metadata column, in the order of a table's metadata columns."""
 
 
 def metadata_fields(metadata: Mapping[str, str]) -> list[pa.Field]:
-    """Fields of the metadata columns of a mapping, in the table's order."""
+    """Returns the fields of metadata columns, in the table's order.
+
+    Args:
+        metadata: the names of the columns, by kind of metadata.
+    """
     return [
         pa.field(metadata[name], kind, nullable=name not in ALWAYS)
         for name, kind in TYPES.items()
@@ -55,9 +59,11 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
 
 
 def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Names that Spark can't read in a Delta table without column mapping.
+    """Yields the paths of fields that Spark can't read in a Delta table without column mapping.
 
-    Each with the names of the fields that it is nested in.
+    Args:
+        fields: the fields.
+        above: the path of the fields' struct, with a dot at its end; "" for columns.
     """
     for field in fields:
         name, kind = f"{above}{field.name}", field.type

@@ -1,6 +1,6 @@
-"""Primary key of a table in which a row replaces the one before with the same key.
+"""Primary key of a table in which a row replaces the earlier row with the same key.
 
-It also says what becomes of a deleted row.
+It also says whether a deleted row leaves a mark.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUCKET = "_bucket"
-"""Partition column of such a table.
+"""Partition column of a table with a primary key.
 
-Rows of one key are in one bucket, which a commit reads and writes as a whole.
+All rows of a key are in the same bucket. A commit reads and writes whole buckets.
 """
 
 
 @dataclass(frozen=True)
 class PrimaryKey:
-    """Primary key of a table, which holds the last row of each key.
+    """Primary key of a table that holds the last row of each key.
 
-    - `columns`: the key, in this order.
-    - `marks`: whether a deleted row stays, with its key, a mark
-      (`schema.row_changes.DELETED`) and nulls; else it is removed.
-    - `version`: the column whose greatest value makes the last row; null is the least,
-      and among equal values the order of the log counts. None: the order of the log
-      alone.
-    - `buckets`: into how many buckets the keys are divided.
+    Attributes:
+        columns: the columns of the key, in this order.
+        marks: whether a deleted row stays as a mark, with its key, a true
+            `schema.row_changes.DELETED` and nulls. Otherwise a deleted row is removed.
+        version: the column whose greatest value makes a row the last row. Null is less than
+            any value. For equal values, the order of the log counts. If `version` is None,
+            only the order of the log counts.
+        buckets: the number of buckets that the keys are divided into.
     """
 
     columns: tuple[str, ...]
@@ -45,16 +46,17 @@ class PrimaryKey:
     def deletes(self) -> tuple[str, ...]:
         """Columns by which rows are deleted.
 
-        Empty if rows have versions: a delete has none, and so no place in their order.
+        It is empty if rows have versions, because a delete has no version and so no place
+        in their order.
         """
         return self.columns if self.version is None else ()
 
     def bucket_of(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Bucket of each row, which never changes.
+        """Returns the bucket of each row, which never changes.
 
-        It is the hash of its key, as checksums have it, modulo the buckets.
+        It is `checksum.hash_rows` of the row's key, modulo the number of buckets.
         """
-        # checking a spec needs neither
+        # Imported here, because checking a spec needs neither.
         import numpy as np
 
         from windrow.ingest.schema.checksum import hash_rows
@@ -67,7 +69,7 @@ class PrimaryKey:
         """Checks the key against the columns of the table's rows.
 
         Raises:
-            SpecError: with everything that is wrong.
+            SpecError: names everything that is wrong.
         """
         mistakes = "; ".join(self._mistakes(rows))
         if mistakes:

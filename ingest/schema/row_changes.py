@@ -1,6 +1,6 @@
-"""Schema of what is staged for a table with a primary key.
+"""Schema of the changes that are staged for a table with a primary key.
 
-These are changes, in the order of the log: rows, and between them deletes.
+Changes are rows and deletes, in the order of the log.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import numpy as np
 import pyarrow as pa
 
 DELETED = "_deleted"
-"""Column of each change: true if it deletes the row of its key.
+"""Column of a change that is true if the change deletes the row of its key.
 
-Then it has only the columns of the primary key; the others are null.
+Then all columns except the primary key are null.
 """
 
 UNAVAILABLE = pa.field("_unavailable", pa.list_(pa.string()))
-"""Last column of a change, for tables that keep the values that changes leave alone.
+"""Last column of a change, for tables that keep values which a change left unchanged.
 
-It names the columns that are null because the change left them alone; null or empty:
-none. The table itself doesn't have it.
+It names the columns that are null because the message doesn't have their unchanged values. It
+is null or empty if there are no such columns. The table doesn't have this column.
 """
 
 
 def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
-    """Returns the schema of changes: that of the rows, nullable but for the key, and the mark."""
+    """Returns the schema of changes: the rows' columns and the mark.
+
+    All of the rows' columns are nullable, except the columns of the primary key.
+    """
     return pa.schema(
         [
             *(f if f.name in primary_key else f.with_nullable(True) for f in rows),
@@ -41,17 +44,17 @@ def changes(
     key_index: pa.Int64Array,
     unavailable: pa.ListArray | None = None,
 ) -> tuple[pa.RecordBatch, pa.Int64Array]:
-    """Returns the changes in the order of their messages, and the message of each.
+    """Returns the changes in the order of their messages, and the message of each change.
 
-    In one message deletes come first.
+    Deletes come before the rows of the same message.
 
     Args:
         rows: the rows.
         row_index: the message of each row.
         keys: the keys of the rows to delete.
         key_index: the message of each key.
-        unavailable: the columns that each row leaves alone; None if the changes have no
-            column for it.
+        unavailable: the values of `UNAVAILABLE` for each row; None if the changes don't
+            have this column.
     """
     index = pa.concat_arrays([key_index, row_index])
     order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
@@ -73,7 +76,7 @@ def changes(
 
 
 def only_rows(rows: pa.RecordBatch, unavailable: pa.ListArray | None = None) -> pa.RecordBatch:
-    """Returns rows as changes, if no message deletes any."""
+    """Returns rows as changes, for messages without deletes."""
     return _change_batch(
         rows.schema.names, rows.columns, pa.repeat(False, rows.num_rows), unavailable
     )

@@ -1,7 +1,7 @@
 """Loading of a user's code by a reference to it.
 
-A reference is `FILE.py:Name`, relative to the spec's folder, or `package.module:Name`.
-It names a schema's DataFrameModel, or a function.
+A reference is `FILE.py:Name`, relative to the spec's folder, or `package.module:Name`. It names
+the DataFrameModel of a schema, or a function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _IMPORTS = "`import pandera.polars as pa` and `import polars as pl`"
 _LOADED: dict[CodeReference, tuple[str, Any]] = {}
-"""The digest of each code that was loaded, and the object that it names."""
+"""Digest of each loaded code, and the loaded object, by reference."""
 
 _LOADING = threading.Lock()
 _THREAD = threading.local()
@@ -37,24 +37,30 @@ _THREAD = threading.local()
 class CodeReference:
     """Reference to code: `FILE.py:Name` in `folder`, or `package.module:Name`.
 
-    Pickled, it contains the file's present text: a worker may be on a machine without
-    the file, and all tasks of a run go by one text. A module isn't contained: it must
-    be installed where the tasks run.
+    A pickled reference contains the file's present text. So a worker may run on a machine
+    without the file, and all tasks of a run use the same text. A module's text isn't
+    contained, so the module must be installed on the workers.
+
+    Attributes:
+        reference: the reference.
+        folder: the spec's folder.
+        text: the file's text if the reference was unpickled; None if the file is read when
+            needed.
     """
 
     kind: ClassVar[str]
-    """Kind of the code for windrow, for errors."""
+    """windrow's word for the code, for errors."""
 
     named: ClassVar[str]
-    """Kind of the code for Python, for errors."""
+    """Python's word for the code, for errors."""
 
     advice: ClassVar[str]
-    """Hint how to write such a reference, for errors."""
+    """Advice how to write such a reference, for errors."""
 
     reference: str
     folder: Path
     text: bytes | None = field(default=None, compare=False, repr=False)
-    """The file's text, if it was pickled; None: it is read when needed."""
+    """The file's text if the reference was unpickled; None if the file is read when needed."""
 
     def __str__(self) -> str:
         return self.reference
@@ -74,19 +80,19 @@ class CodeReference:
 
     @property
     def is_file(self) -> bool:
-        """Returns whether it refers to a file, not to a module."""
+        """Whether the reference is to a file, not to a module."""
         return self.file_or_module.endswith(".py")
 
     @property
     def path(self) -> Path:
-        """Path of the file, relative to the spec's folder."""
+        """Path of the file; a relative one is resolved against the spec's folder."""
         return self.folder / self.file_or_module
 
     def content(self) -> bytes:
-        """The file's text.
+        """Returns the file's text.
 
         Raises:
-            SpecError: it can't be read.
+            SpecError: the file can't be read.
         """
         if self.text is not None:
             return self.text
@@ -111,7 +117,11 @@ class ModelReference(CodeReference):
     )
 
     def refuse_other(self, candidate: object) -> None:
-        """Checks that an object is such a model."""
+        """Checks that an object is a pandera.polars DataFrameModel.
+
+        Raises:
+            SpecError: the object isn't one.
+        """
         if isinstance(candidate, type) and issubclass(candidate, import_pandera().DataFrameModel):
             return
         subject, foreign_library = (
@@ -136,7 +146,11 @@ class FunctionReference(CodeReference):
     advice = "Give FILE.py:function, relative to the spec, or package.module:function."
 
     def refuse_other(self, candidate: object) -> None:
-        """Checks that an object is a function."""
+        """Checks that an object is a function.
+
+        Raises:
+            SpecError: the object isn't one.
+        """
         if not callable(candidate):
             raise SpecError(
                 f"{self.name} in {self.file_or_module} is no function", "spec", self.advice
@@ -144,24 +158,23 @@ class FunctionReference(CodeReference):
 
 
 def load_model(model: ModelReference) -> type[Any]:
-    """Loads a model once per process, and again when its text changed.
+    """Loads a model once for each process, and again after its file changes.
 
-    A module is imported once, as by Python.
+    A module is imported only once.
 
     Raises:
-        SpecError: no such file, module or class; it isn't a pandera.polars
-            DataFrameModel; or importing it failed, with the exception's type and text.
+        SpecError: the file, module or class doesn't exist; the class isn't a pandera.polars
+            DataFrameModel; or its import failed.
     """
     loaded_model: type[Any] = _load(model)[1]
     return loaded_model
 
 
 def load_function(function: FunctionReference) -> Callable[..., Any]:
-    """Loads a function once per process, and again when its text changed.
+    """Loads a function once for each process, and again after its file changes.
 
     Raises:
-        SpecError: no such file, module or function; or importing it failed, with the
-            exception's type and text.
+        SpecError: the file, module or function doesn't exist, or its import failed.
     """
     loaded_function: Callable[..., Any] = _load(function)[1]
     return loaded_function
@@ -174,7 +187,7 @@ def _load(code: ModelReference | FunctionReference) -> tuple[str, Any]:
         cached = _LOADED.get(code)
         if cached is None or cached[0] != digest:
             if isinstance(code, ModelReference):
-                import_pandera()  # before the user's code does
+                import_pandera()  # before the user's code imports it
             loaded = _resolve(code)
             code.refuse_other(loaded)
             cached = _LOADED[code] = (digest, loaded)
@@ -182,14 +195,19 @@ def _load(code: ModelReference | FunctionReference) -> tuple[str, Any]:
 
 
 def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[type[Any]], T]) -> T:
-    """Result of `build` for the model, cached for this thread.
+    """Returns the result of `build` for the model, from this thread's cache.
 
-    It is built once for equal recipes, and again when the model's text changed. Workers
-    live on between runs: without the first, each split would build it again; without
-    the second, a corrected schema wouldn't count.
+    Workers live longer than a run. So the result is built once for equal recipes, not for
+    each split. It is built again after the model's file changes, so that a corrected schema
+    counts.
+
+    Args:
+        recipe: the key of the cache.
+        model: the model.
+        build: makes the result for the loaded model.
 
     Raises:
-        SpecError: as `load_model`.
+        SpecError: the model can't be loaded.
     """
     built: dict[Hashable, tuple[str, T]] = _THREAD.__dict__.setdefault("built", {})
     digest, loaded_model = _load(model)
@@ -200,24 +218,25 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
 
 
 def import_pandera() -> ModuleType:
-    """Imports `pandera.polars`, without side effects where pyspark is installed.
+    """Imports `pandera.polars`, without its side effects if pyspark is installed.
 
-    Its first import sets two environment variables: SPARK_LOCAL_IP=127.0.0.1 would bind
-    a cluster's driver to loopback, and PYARROW_IGNORE_TIMEZONE changes what pyspark
-    does with timestamps. It also imports pyspark.pandas, which no worker of Spark
-    needs: that takes a quarter of a second and nine megabytes.
+    The first import sets two environment variables, which this function restores.
+    SPARK_LOCAL_IP=127.0.0.1 would bind a cluster's driver to loopback, and
+    PYARROW_IGNORE_TIMEZONE changes how pyspark converts timestamps. The import also imports
+    pyspark.pandas, which takes a quarter of a second and nine megabytes. No Spark worker
+    needs it, so this function prevents that in a worker.
     """
     names = ("SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE")
     saved_environment = {name: os.environ.get(name) for name in names}
     unwanted = "pyspark.worker" in sys.modules and "pyspark.pandas" not in sys.modules
     modules: dict[str, Any] = sys.modules
     if unwanted:
-        modules["pyspark.pandas"] = None  # as if it weren't installed
+        modules["pyspark.pandas"] = None  # imports of it fail as if it weren't installed
     try:
         return importlib.import_module("pandera.polars")
     finally:
         if unwanted:
-            modules.pop("pyspark.pandas", None)  # another thread may have been faster
+            modules.pop("pyspark.pandas", None)  # another thread may have removed it already
         for name, value in saved_environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -226,9 +245,9 @@ def import_pandera() -> ModuleType:
 
 
 def source_digest(code: CodeReference) -> str:
-    """Key for caches of things that are made of the code.
+    """Returns a key for caches of objects that are made from the code.
 
-    The digest of the file's content, or the module's name.
+    It is the digest of the file's content, or the module's name.
 
     Raises:
         SpecError: the file can't be read.
@@ -237,17 +256,17 @@ def source_digest(code: CodeReference) -> str:
 
 
 def _resolve(code: CodeReference) -> Any:
-    """The object that the reference names; a file is loaded at each call.
+    """Returns the object that the reference names. A file is loaded again at each call.
 
     Raises:
-        SpecError: it doesn't exist, or its import failed.
+        SpecError: the object doesn't exist, or its import failed.
     """
     source, name = code.file_or_module, code.name
     if not source or not name:
         raise SpecError(
             f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.advice
         )
-    with warnings.catch_warnings():  # `refuse_other` says it in a sentence
+    with warnings.catch_warnings():  # `refuse_other` has an error for it
         warnings.filterwarnings("ignore", "Importing pandas-specific", FutureWarning)
         module = _from_file(code) if code.is_file else _from_module(code)
     if not hasattr(module, name):
@@ -263,9 +282,9 @@ def _from_file(reference: CodeReference) -> ModuleType:
         f"_windrow_{reference.kind}_{hashlib.sha256(bytes(path.resolve()) + code).hexdigest()[:16]}"
     )
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # annotations are resolved through it
+    sys.modules[module.__name__] = module  # needed to resolve annotations
     try:
-        # the user's own code: loading it is the point
+        # The user asked for this code to be loaded.
         exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
     except foreign_exceptions() as error:
         del sys.modules[module.__name__]
@@ -281,7 +300,7 @@ def _from_module(reference: CodeReference) -> ModuleType:
 
 
 def _other_pandera(model: object) -> str | None:
-    """Flavour of pandera of a model or schema, if it isn't polars'."""
+    """Returns the pandera module of a model for another library than polars, else None."""
     kind = model if isinstance(model, type) else type(model)
     names = [base.__module__.split(".") for base in kind.__mro__]
     flavour = next(
@@ -310,9 +329,10 @@ def _import_error(reference: CodeReference, source: str, error: BaseException) -
 
 
 def _line(source: str, error: BaseException) -> str | None:
-    """FILE:LINE of an error.
+    """Returns FILE:LINE of an error.
 
-    In the code itself, if the error came through it; else in what it imports.
+    It is a line of the source, if the source is in the traceback; else the last line of the
+    traceback outside importlib and this module.
     """
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"

@@ -1,6 +1,6 @@
-"""Reads a file of settings: YAML values with their line numbers, templates filled in.
+"""Reads a file of settings: YAML values with their line numbers, and templates filled in.
 
-Knows nothing of what the settings mean.
+It doesn't know what the settings mean.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from windrow.ingest.settings.yamltext import (
 )
 
 SettingPath = tuple[str | int, ...]
-"""Keys and indices that lead to a setting, from the attributes on."""
+"""The keys and indices that lead to a setting from the attributes."""
 
 ENVELOPE = ("type", "attributes", "requirements", "template_vars_module")
-"""The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
+"""The keys of Dagster's component file. All except `attributes` are only for Dagster."""
 
 SENTENCE = "sentence"
-"""The type of pydantic's error whose sentence is windrow's own: see `settings.values.sentence`."""
+"""The type of pydantic errors with windrow's own sentences (`settings.values.sentence`)."""
 
 SECRET: tuple[SettingPath, ...] = (
     ("source", "client"),
@@ -47,26 +47,32 @@ SECRET: tuple[SettingPath, ...] = (
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
 )
-"""Settings whose values are never repeated in a message; `*` is any name."""
+"""Settings whose values are never shown in a message; `*` stands for any name."""
 
 QUOTES = 'a template must be in quotes, as in "{{ env.NAME }}"'
 
 _UNQUOTED = re.compile(r"([:,-] +|\[ *)\{\{")
-"""A value that begins with a template, in a line of YAML."""
+"""Matches a value that begins with a template, in a line of YAML."""
 
 _SHOWN_MAX = 80
-"""Longest key or value that is repeated in a message, in characters."""
+"""The maximum length of a key or value in a message, in characters."""
 
 
 _SECRET_LEAST = 4
-"""Shortest value of the environment that is masked in messages, in characters.
+"""The minimum length of an environment value that is masked in messages, in characters.
 
-A shorter one is no secret, and is a word of many sentences.
+A shorter value is no secret, and would also match words of the message.
 """
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """One mistake at a setting in the attributes, or in a line of the text (`line`)."""
+    """One mistake.
+
+    Attributes:
+        path: the setting that has it, from the attributes.
+        message: the mistake.
+        line: the line in the text, if the mistake isn't at a setting.
+    """
 
     path: SettingPath
     message: str
@@ -74,25 +80,33 @@ class Mistake(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`window.grid: must be ...`."""
+        """The mistake in the form `window.grid: must be ...`."""
         dotted = ".".join(_short(str(part)) for part in self.path)
         return f"{dotted}: {self.message}" if dotted else self.message
 
 
 @dataclass
 class Document:
-    """A file's values with their templates filled in, the line of each, and the mistakes."""
+    """The values of a file.
+
+    Attributes:
+        attributes: the values, with templates filled in.
+        lines: the line of each setting.
+        mistakes: the mistakes.
+        values_by_template: values of the environment, by setting and by the template that
+            reads them.
+    """
 
     attributes: object = None
     lines: dict[SettingPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     values_by_template: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
-    """Values of the environment, by setting and by the template that asked for them."""
+    """Values of the environment, by setting and by the template that reads them."""
 
     def line(self, mistake: Mistake) -> int:
         """Returns the line of a mistake's setting, or of the nearest setting around it.
 
-        0 if the values come from no file.
+        It is 0 if the values don't come from a file.
         """
         if mistake.line is not None:
             return mistake.line
@@ -102,16 +116,13 @@ class Document:
         return self.lines.get(path, 0)
 
     def failed(self, path: SettingPath) -> bool:
-        """Returns whether the value of a setting, or one around it, could not be read."""
+        """Returns whether the value of a setting, or of one around it, could not be read."""
         return any(
             path[: len(m.path)] == m.path for m in self.mistakes if m.line is None or not m.path
         )
 
     def sentence(self, mistake: Mistake) -> str:
-        """Returns the mistake's text, with values of the environment masked.
-
-        Each is replaced by its template.
-        """
+        """Returns the mistake's text. Values of the environment are replaced by their templates."""
         text = mistake.text
         for path, value_by_template in self.values_by_template.items():
             if path[: len(mistake.path)] == mistake.path or mistake.path[: len(path)] == path:
@@ -122,13 +133,14 @@ class Document:
 
 
 def read_document(text: str, number: int | None = None, *, envelope: bool = True) -> Document:
-    """Reads the values of a file; mistakes in its text are among the document's.
+    """Reads the values of a file. Mistakes in its text are added to the document's mistakes.
 
     Args:
-        text: the file's.
-        number: which of several YAML documents (from 0); None: the file must have one.
-        envelope: whether the values may lie under `attributes`, as in Dagster's
-            component file.
+        text: the text of the file.
+        number: the number (from 0) of the YAML document; None: the file must have exactly
+            one.
+        envelope: whether the values may be under `attributes`, as in Dagster's component
+            file.
     """
     document = Document()
     try:
@@ -177,7 +189,7 @@ def _fill(value: object, path: SettingPath, document: Document) -> object:
 
 
 def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
-    """Returns the attributes' node inside Dagster's envelope, or the root itself."""
+    """Returns the node of `attributes` in Dagster's component file, or the root itself."""
     if not isinstance(root, yaml.MappingNode):
         return root
     keys = {
@@ -203,7 +215,7 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
 
 
 def _value(node: yaml.Node, path: SettingPath, document: Document) -> Any:
-    """Returns the value of a node; adds its lines and mistakes to the document."""
+    """Returns the value of a node. Its lines and mistakes are added to the document."""
     if isinstance(node, yaml.MappingNode):
         return {
             key: _value(child, (*path, key), document)
@@ -228,7 +240,7 @@ def _items(
 ) -> Iterator[tuple[str, yaml.Node]]:
     """Yields the pairs of a mapping.
 
-    PyYAML silently takes the last of equal keys; here the second is a mistake.
+    PyYAML silently uses the last of equal keys. Here the second one is a mistake.
     """
     line_by_key: dict[str, int] = {}
     for key_node, child in node.value:
@@ -251,8 +263,8 @@ def _items(
 
 
 def _text(text: str, path: SettingPath, document: Document) -> str | None:
-    """Fills in the templates of a text; None, and a mistake, if it can't be used."""
-    # before templates: no environment variable can have such a name
+    """Fills in the templates of a text. If it can't be used, adds a mistake and returns None."""
+    # checked before templates, because no environment variable's name has control characters
     if not has_control_characters(text):
         filled = fill(text)
         if filled.value_by_template:
@@ -273,7 +285,7 @@ def suggest(key: str, known_keys: Sequence[str]) -> str:
 
 
 def nearest(key: str, known_keys: Sequence[str]) -> str | None:
-    """Returns the known key that is most like a given one, if any is."""
+    """Returns the known key that is most similar to a key; None if none is similar."""
     return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known_keys, n=1)), None)
 
 
@@ -282,7 +294,7 @@ def _short(text: str) -> str:
 
 
 def mistake_of(error: ErrorDetails) -> Mistake:
-    """Puts one of pydantic's errors into windrow's words."""
+    """Converts a pydantic error to a mistake in windrow's words."""
     path = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind, context, value = error["type"], error.get("ctx", {}), error["input"]
     if kind == SENTENCE:
@@ -308,7 +320,7 @@ def mistake_of(error: ErrorDetails) -> Mistake:
 def _is_branch(part: str) -> bool:
     """Returns whether a part of pydantic's path is a union's branch or a key's mark.
 
-    No file has such a part.
+    Files have no such parts.
     """
     return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
@@ -323,9 +335,9 @@ def is_secret(path: SettingPath) -> bool:
 
 
 def _shown_value(path: SettingPath, value: object) -> str:
-    """Returns `, not VALUE` for a short value that is no secret.
+    """Returns `, not VALUE` for a short value that isn't secret.
 
-    A URL, or a text with an `@`, may hold one.
+    A URL, or a text with an `@`, may contain a secret.
     """
     if is_secret(path) or not isinstance(value, str | int | float):
         return ""

@@ -1,8 +1,8 @@
-"""Sections of several kinds: windrow's own, and those that other distributions bring.
+"""Sections of several kinds: windrow's own kinds, and those of other distributions.
 
-The options of `decode` depend on its `format`, those of `sink` on its `kind`. A table
-of kinds has the module of each, which is loaded when a spec names the kind. Kinds that the table
-lacks may be plugins; a name of the table's own is never looked for among them.
+The options of `decode` depend on its `format`, those of `sink` on its `kind`. A table of
+kinds has the module of each kind, which is imported when a spec names the kind. A kind that
+isn't in the table may be a plugin. A plugin can't replace a kind of the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")
-"""What Dagster takes for a kind of asset."""
+"""Matches the names that Dagster allows for a kind of asset."""
 
 LOADED: dict[str, str] = {}
 """The distributions of the plugins that this process has loaded, with their versions."""
@@ -34,14 +34,16 @@ LOADED: dict[str, str] = {}
 
 @dataclass(frozen=True, eq=False)
 class Plugins:
-    """A group of entry points beside one of windrow's tables of kinds.
+    """A group of entry points that adds to one of windrow's tables of kinds.
 
-    It is asked only for what windrow's own table lacks: reading the entry points of all
-    distributions takes as long as a small command.
+    It is used only for names that aren't in windrow's table, because reading the entry
+    points of all distributions takes as long as a small command.
 
-    `group`: the entry points' group; `builtin_names`: windrow's names, which no plugin can have;
-    `section`: what the model of each kind is a subclass of; `methods`: those of it that a kind
-    must have of its own.
+    Attributes:
+        group: the group of the entry points.
+        builtin_names: windrow's own names, which no plugin can have.
+        section: the base class of the model of each kind.
+        methods: the methods of `section` that a kind must override.
     """
 
     group: str
@@ -50,15 +52,15 @@ class Plugins:
     methods: Collection[str]
 
     def names(self) -> list[str]:
-        """Returns the names of all of them, loaded or not."""
+        """Returns the names of all plugins, loaded or not."""
         return sorted({entry.name for entry in self._entries()}.difference(self.builtin_names))
 
     def kind(self, name: str) -> type[Section] | None:
-        """Loads the kind of a name; None if no distribution has it.
+        """Loads the kind with a name; None if no distribution has it.
 
         Raises:
-            PydanticCustomError: it can't be loaded, isn't a kind, or several distributions have
-                one; says which entry point, of which distribution.
+            PydanticCustomError: it can't be loaded, isn't a kind, or several distributions
+                have it. The message names the entry point and its distribution.
         """
         entries = [] if name in self.builtin_names else [*self._entries().select(name=name)]
         if not entries:
@@ -71,7 +73,7 @@ class Plugins:
             raise sentence(f"{plugin} must have a name of at most 60 letters, digits, _, . and -")
         try:
             kind = entries[0].load()
-        except foreign_exceptions() as error:  # whatever its module does
+        except foreign_exceptions() as error:  # the plugin's module may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise sentence(
                 f"{plugin} can't be loaded ({reason}): install what it needs, or another version"
@@ -88,7 +90,7 @@ class Plugins:
         return kind
 
     def _entries(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # takes long to load
+        from importlib.metadata import entry_points  # the import takes long
 
         return entry_points(group=self.group)
 
@@ -106,10 +108,12 @@ def section_at(reference: str) -> type[Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Kinds:
-    """What sections of several kinds share.
+    """The base class of annotations for sections of several kinds.
 
-    `kinds`: the reference to each kind's model, by name (`package.module:NAME`); `plugins`: those
-    of other distributions.
+    Attributes:
+        kinds: the reference to each kind's model (`package.module:NAME`), by the kind's
+            name.
+        plugins: the kinds of other distributions; None: there can't be any.
     """
 
     kinds: Mapping[str, str]
@@ -127,7 +131,7 @@ class _Kinds:
         """Loads the model of a kind; None if there is no such kind.
 
         Raises:
-            PydanticCustomError: it is a plugin's, which can't be used.
+            PydanticCustomError: it is a plugin's kind, which can't be used.
         """
         if not isinstance(name, str):
             return None
@@ -136,13 +140,13 @@ class _Kinds:
         return None if self.plugins is None else self.plugins.kind(name)
 
     def _schemas(self, handler: GetJsonSchemaHandler) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Makes the JSON schema of each kind; a plugin that has none is left out."""
+        """Yields the name and the JSON schema of each kind, without plugins that have no schema."""
         for name in self._names():
             try:
                 section = self._section(name)
                 assert section is not None, "it is among the names"
                 schema = handler(section.__pydantic_core_schema__)
-            except Exception:  # whatever a plugin does, specs without it have a schema
+            except Exception:  # a plugin's error must not affect specs that don't use the plugin
                 if name in self.kinds:
                     raise
             else:
@@ -165,7 +169,8 @@ class _Kinds:
         """Returns the model of a section as it is written.
 
         Raises:
-            PydanticCustomError, ValidationError: there is no such kind, or it can't be used.
+            PydanticCustomError: there is no such kind, or it can't be used.
+            ValidationError: the same, with the path of the option.
         """
         raise NotImplementedError
 
@@ -174,7 +179,9 @@ class _Kinds:
 class OfItsKind(_Kinds):
     """Annotation of a section of several kinds, for pydantic.
 
-    `option`: the setting that names the kind; `default`: the kind of a section that names none.
+    Attributes:
+        option: the setting that names the kind.
+        default: the kind of a section that names none.
     """
 
     option: str
@@ -183,7 +190,8 @@ class OfItsKind(_Kinds):
     def model(self, written: object) -> type[Section]:
         """Returns the model of a section as it is written.
 
-        It is that of the default kind if the section names none, or one that can't be had.
+        If the section names no kind, or one that can't be loaded, it is the model of the
+        default kind.
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
         with suppress(PydanticCustomError):

@@ -1,6 +1,6 @@
-"""Defaults for libpq's connections to PostgreSQL, and remedies for its TLS errors.
+"""Defaults for libpq's connections to PostgreSQL, and advice for its TLS errors.
 
-Text only: no driver is needed.
+It works on texts only and needs no driver.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ TCP = {
     "keepalives_idle": "15",
     "keepalives_interval": "5",
     "keepalives_count": "3",
-    # milliseconds: a dead server is noticed also while something is sent to it
+    # milliseconds; a dead server is also noticed while data is being sent to it
     "tcp_user_timeout": "30000",
 }
-"""Connection parameters for those that the URL leaves out."""
+"""The values of connection parameters that the URL leaves out."""
 
 _AUTHORITY = (
     "`sslrootcert` in the URL (or PGSSLROOTCERT) names the file with the certificate of the"
@@ -34,13 +34,13 @@ _ADVICE = {
         "Set ssl=on at the server, with a certificate. With sslmode=disable all would go in clear."
     ),
 }
-"""Remedies, by words in the errors of libpq and OpenSSL, which have no SQLSTATE."""
+"""The advice by words in errors of libpq and OpenSSL, because TLS errors have no SQLSTATE."""
 
 
 def tls_advice(text: str) -> str | None:
-    """Returns the remedy for an error of libpq that is a TLS failure.
+    """Returns the advice for an error of libpq that is a TLS failure; None for other errors.
 
-    None for other errors. Another try wouldn't mend a TLS failure: one untrusted host
-    among several is enough, and must be repaired before it is needed.
+    Another attempt doesn't fix a TLS failure. If a URL has several hosts, one untrusted
+    host is enough for the failure: it must be fixed before that host is needed.
     """
     return next((advice for words, advice in _ADVICE.items() if words in text), None)

@@ -1,6 +1,6 @@
-"""Paths and URLs as a spec names them, and the secrets that must not be in one.
+"""Paths and URLs in a spec, and the secrets that a URL must not have.
 
-Text only: nothing is opened.
+It works on texts only and opens nothing.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ WAY_OUT = (
     " the storage's own SDK by the environment (AWS_ACCESS_KEY_ID, AWS_REGION,"
     " GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
 )
-"""Why a URL must have no secret, and where to put it instead."""
+"""The reason why a URL must have no secret, and where secrets belong instead."""
 
 _USER_IS_NO_SECRET = ("abfs", "abfss", "hdfs")
 """Schemes in which the text before the @ is a container, or a user without a password."""
 
 _USER = re.compile(r"[^@]*:.*@", re.DOTALL)
-"""A user and a password, with any characters: secret keys of AWS have slashes."""
+"""Matches a user and a password, with any characters: secret keys of AWS have slashes."""
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
 
 
 def is_url(location: str) -> bool:
-    """Returns whether a place is a URL; else it is a path."""
+    """Returns whether a location is a URL, not a path."""
     return "://" in location
 
 
 def secret_part(location: str) -> str | None:
-    """Names the part of a URL that may be secret; None if it has none, or is a path."""
+    """Describes the part of a URL that may be secret; None if it has none, or is a path."""
     scheme, _, rest = location.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if _USER.match(rest) or ("@" in authority and scheme not in _USER_IS_NO_SECRET):
@@ -40,17 +40,17 @@ def secret_part(location: str) -> str | None:
 
 
 def without_secrets(location: str) -> str:
-    """Returns the place without the parts that may be secret."""
+    """Returns the location without the parts that may be secret."""
     if not is_url(location) or secret_part(location) is None:
         return location
     return re.split(r"[?#]", _CREDENTIALS.sub("", location, count=1), maxsplit=1)[0]
 
 
 def absolute(location: str, folder: Path) -> str:
-    """Makes a path absolute, relative to a folder; passes on a URL.
+    """Makes a path absolute, relative to a folder. A URL is returned unchanged.
 
     Raises:
-        ValueError: it begins with the home of an unknown user.
+        ValueError: see `home`.
     """
     return location if is_url(location) else os.path.normpath(folder / home(location))
 
@@ -59,8 +59,8 @@ def home(path: str) -> Path:
     """Expands ~ in a path.
 
     Raises:
-        ValueError: the home can't be found; or a shell's variable is in the path, which nobody
-            would expand.
+        ValueError: the home folder can't be found; or the path has a shell variable, which
+            would not be expanded.
     """
     if not path.startswith("/") and "/$" in f"/{path}":
         raise ValueError("has a shell's variable, which is not read: use {{ env.HOME }} or ~")

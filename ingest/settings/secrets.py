@@ -1,8 +1,8 @@
 """Secrets by reference: `{env: NAME}`, `{file: PATH}` or `{command: [PROGRAM, ...]}`.
 
-Each process that needs the secret reads it. Tasks are pickled on their way to workers,
-and Spark may keep pickles on disk: they hold references, never secrets. Workers import
-this module, so it loads no model of a spec.
+Each process that needs the secret reads it. Tasks are pickled on their way to workers, and
+Spark may store pickles on disk, so tasks contain references, never secrets. Workers import
+this module, so it doesn't import a spec's models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class InEnvironment(msgspec.Struct, frozen=True):
 class InFile(msgspec.Struct, frozen=True):
     """The secret is the text of a file, without its last line break.
 
-    `path`: absolute, and the same on every machine.
+    Attributes:
+        path: the absolute path, which must be the same on every machine.
     """
 
     path: str
@@ -96,7 +97,7 @@ _EVERYWHERE = (
 
 
 def reference(written: object) -> Secret | None:
-    """Reads a reference from a mapping; None if it is none."""
+    """Reads a reference from a mapping; None if it isn't a reference."""
     if not isinstance(written, Mapping):
         return None
     if "command" in written:
@@ -119,12 +120,15 @@ def _command(written: Mapping[str, Any]) -> InCommand | None:
 
 
 def in_folder(secret: T, folder: Path) -> T | InFile:
-    """Passes on a secret; if it is in a file, with the whole path, relative to a folder."""
+    """Makes the path of a secret's file absolute, relative to a folder.
+
+    Other secrets are returned unchanged.
+    """
     return InFile(absolute(secret.path, folder)) if isinstance(secret, InFile) else secret
 
 
 def written(value: object) -> object:
-    """Writes a setting as YAML has it: a secret as its reference, another value as it is."""
+    """Returns a setting as it is written in YAML: a secret as its reference, others unchanged."""
     if isinstance(value, InEnvironment):
         return {"env": value.variable}
     if isinstance(value, InCommand):
@@ -137,10 +141,10 @@ def written(value: object) -> object:
 
 
 def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
-    """Puts a mask in the place of secrets that a text repeats.
+    """Replaces secrets in a text by a mask.
 
-    One of less than 6 characters is taken for the secret only where it stands alone: a
-    password "post" is no part of "postgres".
+    A secret of less than 6 characters is replaced only where it is a whole word: the
+    password "post" isn't a part of "postgres".
     """
     for secret in filter(None, secrets):
         word_pattern = rf"(?<!\w){re.escape(secret)}(?!\w)"
@@ -149,12 +153,12 @@ def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
 
 
 def read(secret: Secret, setting: str, *, renewed: bool = False) -> str:
-    """Reads the secret, in this process, now.
+    """Reads the secret now, in this process.
 
     Args:
-        secret: its reference.
-        setting: its name, for errors.
-        renewed: True if a program runs again, though what it printed is still kept.
+        secret: the reference.
+        setting: the name of the setting, for errors.
+        renewed: True to run a program again, though its last output is still kept.
 
     Raises:
         SpecError: the variable isn't set, the file can't be read, or the program fails.

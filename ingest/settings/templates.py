@@ -1,8 +1,8 @@
 """Fills in a spec's templates from the environment.
 
-The syntax is a harmless part of that of Dagster's components: no loops, no arithmetic,
-one filter, so a template can't fill the memory or run for ever. The command and the
-component both use it, so that one file means one thing.
+The syntax is a harmless part of that of Dagster's components: no loops, no arithmetic, one
+filter. So a template can't fill the memory or run for ever. The command and the component
+both use this module, so that a file means the same to both.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ _TEMPLATE = re.compile(
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A text with its templates filled in, and the mistakes in them (`mistakes`).
+    """A text with its templates filled in.
 
-    `value_by_template`: values of the environment, by the template that asked for them.
+    Attributes:
+        text: the text.
+        value_by_template: values of the environment, by the template that reads them.
+        mistakes: the mistakes in the templates.
     """
 
     text: str
@@ -33,9 +36,9 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def has_template(text: str) -> bool:
-    """Returns whether a text has a template, right or wrong.
+    """Returns whether a text has a template, valid or not.
 
-    A spec can't mean such a text itself.
+    In a spec, such a text can't be meant literally.
     """
     return "{{" in text or "{%" in text
 

@@ -1,4 +1,4 @@
-"""Settings of a connection by HTTPS."""
+"""Settings of an HTTPS connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
 class TlsSection(Section):
-    """The certificates of a connection by HTTPS."""
+    """The certificates of an HTTPS connection."""
 
     ca: Annotated[Text | None, Values("a file")] = Field(
         default=None,
@@ -44,8 +44,8 @@ class TlsSection(Section):
 
 
 def is_local(url: str) -> bool:
-    """Returns whether a URL leads to this machine, so that nobody else reads what is sent."""
+    """Returns whether a URL leads to this machine, so that no other machine reads the traffic."""
     try:
         return urlsplit(url).hostname in _LOCAL
-    except ValueError:  # the URL is refused by itself
+    except ValueError:  # the URL's own validation refuses it
         return False

@@ -1,6 +1,6 @@
-"""Types of a spec's values: how each is written, and the message for a wrong one.
+"""Types of a spec's values: how each is written, and the message for a wrong value.
 
-Knows no section and no option.
+It doesn't know sections or options.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
 
 PARTITION_MAX = 2**31 - 1
 COUNT_MAX = 2**63 - 1
-"""The largest of Kafka's offsets."""
+"""Kafka's largest possible offset."""
 
 DURATION_MAX = timedelta(days=3650)
-"""The longest wait of a window; a longer one would leave the calendar."""
+"""The maximum delay or wait of a window. With a longer one, instants could leave the calendar."""
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|[smhd])")
@@ -50,7 +50,7 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""A URL with one slash instead of two: as a path it would be a folder of the machine."""
+"""Matches a URL with one slash instead of two. As a path it would be a folder of this machine."""
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -62,16 +62,16 @@ class Values(msgspec.Struct, frozen=True):
 class Default(msgspec.Struct, frozen=True):
     """Annotation: the default of a setting, in words for `docs/settings.md`.
 
-    It is for defaults that are no value of the setting's own.
+    It is needed if the field's default isn't the value that takes effect.
     """
 
     words: str
 
 
 class Section(BaseModel):
-    """Base of all sections: immutable, without unknown keys.
+    """The base class of all sections: immutable, without unknown keys.
 
-    Errors show no values: one may be a secret.
+    Errors show no values, because a value may be a secret.
     """
 
     model_config = ConfigDict(
@@ -85,9 +85,9 @@ class Section(BaseModel):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds mistakes between the options of this section as they were written.
+        """Finds conflicts between the options of this section as they were written.
 
-        Each comes with the path of its setting in the section.
+        Each conflict comes with the path of its setting in the section.
         """
         del written
         yield from ()
@@ -95,7 +95,7 @@ class Section(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _collect_mistakes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Raises the mistakes of the options, and their conflicts, all at once."""
+        """Raises the mistakes of the options and their conflicts together."""
         conflicts = list(cls.conflicts(data)) if isinstance(data, Mapping) else []
         try:
             section = handler(data)
@@ -122,7 +122,7 @@ class Section(BaseModel):
 
 
 def _has_wrong_items(path: SettingPath, errors: Iterable[ErrorDetails]) -> bool:
-    """Returns whether a list is short only because pydantic left its wrong items out."""
+    """Returns whether a list is too short only because pydantic left out its wrong items."""
     return any(error["loc"][: len(path)] == path != error["loc"] for error in errors)
 
 
@@ -130,7 +130,7 @@ def refuse(mistakes: Iterable[tuple[SettingPath, str]]) -> NoReturn:
     """Refuses a value for several mistakes at once, each with the path of its setting.
 
     Raises:
-        ValidationError: always; pydantic puts its mistakes among the others.
+        ValidationError: always; pydantic adds its mistakes to the others.
     """
     raise _error(_details(mistakes))
 
@@ -138,15 +138,19 @@ def refuse(mistakes: Iterable[tuple[SettingPath, str]]) -> NoReturn:
 def sentence(message: str, value: object = None) -> PydanticCustomError:
     """Makes an error for pydantic to collect, in windrow's words.
 
-    `value`: the wrong value, which is shown behind them unless it may be a secret.
+    Args:
+        message: the sentence.
+        value: the wrong value. It is shown after the sentence unless it may be a secret.
     """
     return PydanticCustomError(SENTENCE, "{message}", {"message": message, "value": value})
 
 
 def must(predicate: Callable[[Any], object], requirement: str) -> AfterValidator:
-    """Makes a validator of values for which `predicate` is true.
+    """Makes a validator that accepts values for which `predicate` is true.
 
-    `requirement`: what others must be.
+    Args:
+        predicate: the condition.
+        requirement: the words after "must" in the error for other values.
     """
 
     def check(value: Any) -> Any:
@@ -206,10 +210,10 @@ def _size(value: object) -> object:
 
 
 def as_instant(value: object) -> datetime:
-    """Reads an ISO instant, and turns it to UTC.
+    """Reads an ISO instant, and converts it to UTC.
 
     Raises:
-        ValueError: it is none, or has no offset.
+        ValueError: it isn't an instant, or has no time zone.
     """
     if isinstance(value, str):
         return parse_instant(value)
@@ -221,9 +225,9 @@ def as_instant(value: object) -> datetime:
 
 
 def off_grid(written: object, start: datetime, error: GridError) -> str:
-    """Words the message for an instant that is not on the grid.
+    """Returns the message for an instant that is not on the grid.
 
-    It has the instant in UTC, too, if it was written with another offset.
+    If it was written with another time zone, the message has it in UTC, too.
     """
     elsewhere = isinstance(written, str) and datetime.fromisoformat(
         written.strip()
@@ -235,24 +239,24 @@ def off_grid(written: object, start: datetime, error: GridError) -> str:
 
 
 def _whole_number(value: object) -> object:
-    """Refuses what pydantic would take for a whole number: true, and 1.0."""
+    """Refuses values that pydantic would accept as a whole number: true, and 1.0."""
     if isinstance(value, bool | float):
         raise sentence("must be a whole number", value)
     return value
 
 
 def _no_switch(value: object) -> object:
-    """Refuses true, which pydantic would take for 1.0."""
+    """Refuses true, which pydantic would accept as 1.0."""
     if isinstance(value, bool):
         raise sentence("must be a number", value)
     return value
 
 
 def scalar(value: object) -> object:
-    """Passes on a value that is no list, no mapping and not null.
+    """Returns the value if it isn't a list, a mapping or null.
 
     Raises:
-        ValueError: it is one of these.
+        ValueError: it is a list, a mapping or null.
     """
     if not isinstance(value, bool | int | float | str):
         raise sentence("must be a text, a number, true or false")
@@ -279,7 +283,7 @@ def _text_or_secret(value: object) -> object:
 
 
 def _or_reference(value: object, plain: Callable[[object], object], kinds: str) -> object:
-    if isinstance(value, Secret):  # a section made from another one
+    if isinstance(value, Secret):  # a section that is made from another section
         return value
     if not isinstance(value, Mapping):
         return plain(value)
@@ -303,9 +307,9 @@ def _none(value: object) -> object:
 
 
 def _check_text(value: object) -> object:
-    """Validates a text, or a whole number, which YAML keeps as written.
+    """Validates a text, or a whole number, which becomes the text that was written.
 
-    Not 1.10: it would become 1.1.
+    1.10 is refused, because it would become 1.1.
     """
     if isinstance(value, bool | float):
         raise sentence("must be a text: put it in quotes", value)
@@ -324,10 +328,11 @@ def _servers(value: str) -> str:
 
 
 def check_location(value: str) -> str:
-    """Passes on the path or URL of a table or a ledger.
+    """Returns the path or URL of a table or a ledger if it is valid.
 
     Raises:
-        ValueError: it is neither; without the value, for a URL may hold a secret.
+        ValueError: it isn't valid. The message doesn't have the value, because a URL may
+            contain a secret.
     """
     if is_url(value):
         if not value.partition("://")[2]:
@@ -340,10 +345,10 @@ def check_location(value: str) -> str:
 
 
 def cluster_name(value: str) -> str:
-    """Passes on a name that a cluster may have in a windrow.yaml.
+    """Returns a name if a cluster in a windrow.yaml may have it.
 
     Raises:
-        ValueError: it can't be one.
+        ValueError: it can't be the name of a cluster.
     """
     if not _CLUSTER.fullmatch(value):
         raise ValueError("must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -")
@@ -351,10 +356,10 @@ def cluster_name(value: str) -> str:
 
 
 def topic_name(value: str) -> str:
-    """Passes on a name that Kafka takes for a topic.
+    """Returns a name if a Kafka topic may have it.
 
     Raises:
-        ValueError: it can't be one.
+        ValueError: it can't be the name of a topic.
     """
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise ValueError("must be a topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
@@ -375,7 +380,7 @@ Timeout = Annotated[
     ),
     Values("`100ms` to `5m`"),
 ]
-"""The time in which an answer must come; 0 would mean no limit to some databases."""
+"""The time in which an answer must come. 0 would mean no limit to some databases."""
 Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
 Count = Annotated[
     int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")
@@ -460,13 +465,13 @@ WrittenTopicName = Annotated[
     ),
 ]
 OrNone = BeforeValidator(_none)
-"""Reads `none` as None."""
+"""Validates `none` as None."""
 
 CountOrNone = Annotated[Count | None, OrNone, Values("a number from 1 on, `none`")]
 
 
 def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a section as it was written; an empty one if it is missing or no mapping."""
+    """Returns a section as it was written; an empty one if it is missing or not a mapping."""
     section = attributes.get(name)
     return section if isinstance(section, Mapping) else {}
 
@@ -474,7 +479,7 @@ def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def names_in(written: object) -> list[str]:
     """Returns the texts of a list as it was written.
 
-    The list's own type reports other values.
+    Other values are reported by the validation of the list.
     """
     return (
         [name for name in written if isinstance(name, str)]

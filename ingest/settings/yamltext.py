@@ -1,7 +1,7 @@
-"""Reads YAML within bounds, and refuses what YAML 1.1 turns into something else.
+"""Reads YAML within limits, and refuses scalars that YAML 1.1 would read as another value.
 
-PyYAML's constructors are not used: a few bytes of input make them run out of stack,
-memory or digits, and they read `010` as 8 and `on` as true.
+PyYAML's constructors are not used. A few bytes of input can exhaust their stack, memory or
+digits, and they read `010` as 8 and `on` as true.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 SIZE_MAX = 256 * 1024
-"""The most bytes of a file."""
+"""The maximum size of a file, in bytes."""
 
 DEPTH_MAX = 20
-"""Deepest nesting of collections; a spec needs five levels."""
+"""The maximum nesting of collections. A spec needs five levels."""
 
 _STRING = "tag:yaml.org,2002:str"
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}")
@@ -25,10 +25,11 @@ _QUOTED = re.compile(r"""(['"])[\w!./:-]{2,}\1""")
 
 
 def compose(text: str) -> list[yaml.Node]:
-    """Parses the documents of a text into nodes, which have lines and no values yet.
+    """Parses the documents of a text into nodes, which have lines but no values yet.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or outside the bounds; `problem` has the message.
+        yaml.YAMLError: the text isn't YAML, or exceeds the limits; `problem` returns the
+            message.
     """
     loader = _Loader(text)
     nodes: list[yaml.Node] = []
@@ -40,7 +41,7 @@ def compose(text: str) -> list[yaml.Node]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at tags, aliases and too deep nesting; only its composer is used."""
+    """Refuses tags, aliases and too deep nesting. Only its composer is used."""
 
     depth = 0
 
@@ -74,17 +75,14 @@ def _problem(message: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
-    """Returns the message of a parse error, and its line. It never quotes the text."""
+    """Returns the message of a parse error, and its line. The message never quotes the text."""
     mark = error.problem_mark or error.context_mark
     message = _QUOTED.sub("...", str(error.problem or error.context))
     return message, 1 if mark is None else mark.line + 1
 
 
 def has_control_characters(text: str) -> bool:
-    """Returns whether a text has control characters or lone surrogates.
-
-    No setting has them.
-    """
+    """Returns whether a text has control characters or lone surrogates, which no setting has."""
     return _BARE.search(text) is not None
 
 
@@ -92,8 +90,8 @@ def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float 
     """Reads a scalar as it is written: plain digits are a number, a date is a text.
 
     Raises:
-        ValueError: YAML 1.1 would read another value; the message has it, unless it is
-            `secret`.
+        ValueError: YAML 1.1 would read another value. The message has that value unless the
+            setting is `secret`.
     """
     text, kind = str(node.value), node.tag.rpartition(":")[2]
     if kind == "null":
@@ -124,7 +122,7 @@ def _ambiguous(text: str, read: str, advice: str, *, secret: bool) -> str:
 
 
 def _number(node: yaml.ScalarNode) -> str:
-    """Words the number that YAML reads in digits that aren't plain, such as 0x10."""
+    """Describes the number that YAML reads in digits that aren't plain, such as 0x10."""
     if len(node.value) > 40:
         return f"a number of {len(node.value):,} digits"
     try:

@@ -1,4 +1,4 @@
-"""Sinks: stage on executors, then one commit of data and receipt on the driver.
+"""Sinks: tasks stage rows on executors, then the driver makes one commit of data and receipt.
 
-A folder for each kind; what all kinds share is in `kit`.
+Each kind has a folder. The code that all kinds share is in `kit`.
 """

@@ -1,4 +1,4 @@
-"""The interface of a kind of sink: its section of the spec, and the sink made of it."""
+"""The interface of a kind of sink: its section of the spec, and the sink made from it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
-"""The columns of a row without the metadata columns; or a function that loads them at the first
-write.
+"""The columns of a row without the metadata columns, or a function that loads them.
+
+The function is called at the first write.
 """
 
 
@@ -65,7 +66,7 @@ Mode: TypeAlias = Annotated[
         )
     ),
 ]
-"""A setting of a kind that takes rows of a primary key: what becomes of a row."""
+"""A setting of a kind with a primary key: the effect of a row on the table."""
 KeyColumns: TypeAlias = Annotated[
     Annotated[tuple[Text, ...], Field(min_length=1)] | None,
     Values("a list of columns"),
@@ -77,7 +78,7 @@ KeyColumns: TypeAlias = Annotated[
         )
     ),
 ]
-"""A setting of such a kind: the columns of the primary key."""
+"""A setting of a kind with a primary key: its columns."""
 Version: TypeAlias = Annotated[
     Text | None,
     Values("a column"),
@@ -89,7 +90,7 @@ Version: TypeAlias = Annotated[
         )
     ),
 ]
-"""A setting of such a kind: the column that says which row of a key is the last one."""
+"""A setting of a kind with a primary key: the column that decides which row of a key counts."""
 
 
 Evolve: TypeAlias = Annotated[
@@ -102,13 +103,15 @@ Evolve: TypeAlias = Annotated[
         )
     ),
 ]
-"""A setting: what may become of a table's columns (`sinks.kit.columns.schema_evolution`)."""
+"""A setting: the allowed changes of a table's columns (`sinks.kit.columns.schema_evolution`)."""
 
 
 def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[SettingPath, str]]:
     """Yields the settings of keys that contradict the mode.
 
-    `goes_with`: more settings that need a primary key.
+    Args:
+        written: the settings in the spec.
+        goes_with: names of more settings that need a primary key.
     """
     mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
     if keyed and written.get("primary_key") is None:
@@ -133,10 +136,13 @@ def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple
 
 
 def cluster_conflicts(written: Mapping[str, Any], noun: str) -> Iterator[tuple[SettingPath, str]]:
-    """Yields two settings that say which cluster has something, and `client` without either.
+    """Yields two settings that both name the cluster, and `client` without either of them.
 
-    The source's cluster has its properties in `source.client`. `noun`: what is on the
-    cluster, for the message.
+    The properties of the source's cluster are in `source.client`.
+
+    Args:
+        written: the settings in the spec.
+        noun: the object on the cluster, for the message.
     """
     stated = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
     if len(stated) > 1:
@@ -158,43 +164,47 @@ def cluster_conflicts(written: Mapping[str, Any], noun: str) -> Iterator[tuple[S
 
 
 class SinkSection(Section):
-    """The `sink` section of a spec. Each kind has a model of its own, with its options.
+    """The `sink` section of a spec. Each kind has its own model, with its options.
 
-    Its module imports nothing heavy; `make` and `dead_letters` do.
+    The model's module imports nothing heavy; `make` and `dead_letters` do.
     """
 
     kind: str
 
     @property
     def key(self) -> PrimaryKey | None:
-        """The primary key; None where rows are only appended."""
+        """The primary key; None if rows are only appended."""
         return None
 
     @property
     def keeps(self) -> bool:
-        """True if a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
+        """Whether a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
         return False
 
     @property
     def in_order(self) -> bool:
-        """True if windows must be committed in their order."""
+        """Whether windows must be committed in their order."""
         return False
 
     def location(self, folder: Path) -> str:
-        """The table's place, for messages. `folder`: the spec's."""
+        """Returns the table's place, for messages.
+
+        Args:
+            folder: the spec's folder.
+        """
         raise NotImplementedError
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """Makes the sink that the section describes; opens nothing yet.
 
         Raises:
-            SpecError: no table can be at that place, or none can have such rows or metadata
+            SpecError: no table can be at that place, or no table can have such rows or metadata
                 columns.
         """
         raise NotImplementedError
 
     def dead_place(self, folder: Path) -> str:
-        """The place of the table of its dead letters, for messages."""
+        """Returns the place of the table of its dead letters, for messages."""
         return f"{self.location(folder)}_dead"
 
     def dead_letters(self, folder: Path) -> DeadLetters:
@@ -230,15 +240,18 @@ class OnClusterSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields the conflicts of the settings that say which cluster has the table."""
+        """Yields the conflicts of the settings that name the table's cluster."""
         yield from cluster_conflicts(written, "table")
 
     def with_cluster(
         self, servers: str, client: ClientProperties, registry: RegistrySpec | None
     ) -> Self:
-        """The same section with its cluster filled in.
+        """Returns the same section with its cluster filled in.
 
-        `registry`: the cluster's, for a section that names none.
+        Args:
+            servers: the cluster's bootstrap servers.
+            client: the properties of its clients.
+            registry: the cluster's registry, for a section that names none.
         """
         filled_in = {
             "cluster": None,
@@ -250,9 +263,10 @@ class OnClusterSection(SinkSection):
 
 
 def delta_dead_letters(table: str) -> DeadLetters:
-    """Makes the table of dead letters of a kind that has none of its own: a Delta table beside it.
+    """Makes a Delta table of dead letters, for a kind that has no such table of its own.
 
-    `table`: the place of the table whose dead letters they are.
+    Args:
+        table: the place of the table whose dead letters they are.
     """
     delta: SinkSection = section_at("windrow.ingest.sinks.delta.kind:DeltaSection").model_validate(
         {"path": table}

@@ -1,4 +1,4 @@
-"""The kinds of sinks, one line each; a kind is loaded when a spec names it."""
+"""The table of the kinds of sinks. A kind's module is loaded when a spec names the kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLUGINS = Plugins("windrow.sinks", KINDS, SinkSection, ("make", "dead_letters"))
 TableOfItsKind = Annotated[
     SinkSection, OfItsKind(option="kind", default="delta", kinds=TABLES, plugins=PLUGINS)
 ]
-"""The section of one of several tables."""
+"""The section of one table among several."""
 
 SinkOfItsKind = Annotated[
     SinkSection, OfItsKind(option="kind", default="delta", kinds=KINDS, plugins=PLUGINS)
@@ -50,17 +50,17 @@ SinkOfItsKind = Annotated[
 KafkaOfItsKind = Annotated[
     SinkSection, OfItsKind(option="kind", default="kafka", kinds={"kafka": KINDS["kafka"]})
 ]
-"""The section of Kafka topics alone."""
+"""The section of a sink that is only Kafka topics."""
 
 
 def make_table(
     section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
 ) -> tuple[Sink, DeadLetters]:
-    """Makes the table that a `sink` section describes, and the one of its dead letters.
+    """Makes the table that a `sink` section describes, and the table of its dead letters.
 
     Raises:
         SpecError: as the section's methods.
-        BugError: one of them gives something else.
+        BugError: one of the methods returns another type.
     """
     sink, dead = section.make(rows, metadata, folder), section.dead_letters(folder)
     return check_output(section, sink, "stager"), check_output(section, dead, "stager")

@@ -1,6 +1,6 @@
-"""Data loss: messages of a plan that are gone from the log, or may be, and the way out. Pure.
+"""Data loss: messages of a plan that are gone from the log, or may be gone. Pure.
 
-A read that finds messages gone says so in `ingest.source.reader.cursor`, with the same way out.
+`ingest.source.reader.cursor` reports messages that a read finds missing, with the same advice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAY_OUT = (
     " topic's retention if windows run too late."
 )
 REMOVED = f"Retention or truncation removed these messages. {WAY_OUT}"
-"""What to do where messages are certainly gone."""
+"""Advice where messages are certainly gone."""
 
 
 def refuse_lost(
@@ -26,17 +26,17 @@ def refuse_lost(
     """Checks that a plan's messages still exist.
 
     Messages below the log start are lost for certain. A window that may have lost
-    messages (`doubts`) is refused too, also if its range is empty: an expired window
+    messages (`doubts`) is refused too, even if its range is empty: an expired window
     must not pass as an empty one.
 
     Args:
         plan: a frozen plan; a topic-partition without splits is checked only if its
             range is empty.
         log_starts: the log starts of the topic-partitions in the plan's splits.
-        way_out: what to do about it.
+        way_out: advice for the user.
 
     Raises:
-        DataLossError: names the topic-partition, the wanted offset and the first one
+        DataLossError: names the topic-partition, the wanted offset and the first offset
             that exists.
     """
     for split in plan.splits:
@@ -65,13 +65,17 @@ def refuse_lost(
 
 
 def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
-    """The topic-partitions in which a window may have lost messages.
+    """Finds the topic-partitions in which a window may have lost messages.
 
-    With each comes the mark, and words that follow the window's name. A `log_start`
-    mark cut the log somewhere below the messages that were left when it was resolved.
-    At the window's start, the window may have lost its first messages; at its end, the
-    last ones. A mark at offset 0 lost nothing, and neither did a mark that the lower
-    neighbour proved (`tiling.clamped`). Topics that aren't read any more are left out.
+    A `log_start` mark cut the log at its start, because earlier messages were gone when
+    the mark was resolved. At the window's start, such a mark means that the window may have
+    lost its first messages; at its end, the last ones. A mark at offset 0 lost nothing.
+    Neither did a mark that the lower neighbour proved (`tiling.clamp`). Topics that
+    aren't read any more are left out.
+
+    Returns:
+        The doubtful mark of each topic-partition, and the end of a sentence that begins
+            with the window's name.
     """
     doubted = {}
     for tp, (low, high) in offset_ranges(plan.start, plan.stop).items():

@@ -1,6 +1,6 @@
-"""A Kafka cluster in memory, for tests, with the answers of a real one.
+"""A Kafka cluster in memory, for tests, with the answers of a real cluster.
 
-`MemoryBroker` is a `ports.broker.Broker`, with methods that write to its logs:
+`MemoryBroker` is a `ports.broker.Broker`. It also has methods that write to its logs:
 
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=2)
@@ -9,10 +9,10 @@
     with broker.transaction() as transaction:    # aborts if the block raises
         broker.produce(second, b"{}", transaction=transaction)
     reader = MemoryReader(broker)                # windrow.ingest.testing.reader
-    dirty = broker.at("read_uncommitted")        # the same cluster at this isolation level
+    dirty = broker.with_isolation("read_uncommitted")    # a view of the same cluster
 
-The same contract suite runs on it and on real Kafka. Several threads of one process may
-use it.
+The same contract suite runs on it and on real Kafka. Several threads of one process may use
+it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 
 
 def wall_clock() -> int:
-    """The time now, in epoch milliseconds."""
+    """Returns the current time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def _milliseconds(moment: datetime) -> int:
-    """The first epoch millisecond at or after an instant."""
+    """Returns the first epoch millisecond at or after an instant."""
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
@@ -72,11 +72,12 @@ class _Topic:
 
 
 class MemoryBroker:
-    """A cluster in memory, at read_committed.
+    """A cluster in memory, at the isolation level read_committed.
 
-    `clock` (epoch milliseconds) gives the timestamps that a broker sets: those of
-    transaction markers, of messages of a topic with append time, and of messages that
-    are sent without one.
+    Args:
+        cluster_id: the cluster's id.
+        clock: returns epoch milliseconds. It gives the timestamps of transaction markers, of
+            messages in topics with append time, and of messages without a timestamp.
     """
 
     def __init__(self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock) -> None:
@@ -89,9 +90,9 @@ class MemoryBroker:
         self._lock = threading.RLock()
 
     def with_isolation(self, isolation: Isolation) -> MemoryBroker:
-        """This cluster at another isolation level, with the same logs."""
+        """Returns a view of this cluster at another isolation level, with the same logs."""
         view = copy.copy(self)  # topics, groups and the lock are shared
-        view._isolation = isolation  # of this class  # noqa: SLF001
+        view._isolation = isolation  # an attribute of this class  # noqa: SLF001
         return view
 
     # ----------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class MemoryBroker:
             }
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The chunks grow, as those of the real broker do."""
+        """Yields timestamps of visible messages. The chunks grow, as with the real broker."""
         size = _FIRST_CHUNK
         while start < stop:
             entries, start = self.fetch(tp, start, stop, size)
@@ -187,9 +188,9 @@ class MemoryBroker:
                 )
 
     def end_of_epoch(self, tp: TopicPartition, epoch: int) -> int:
-        """The offset at which the messages of a leader epoch and of earlier ones end.
+        """Returns the offset at which a leader epoch and all earlier epochs end.
 
-        A real consumer asks for it before it reads. For readers.
+        It is for readers: a real consumer asks for it before it reads.
         """
         with self._lock:
             return self._log(tp).end_of(epoch)
@@ -197,15 +198,15 @@ class MemoryBroker:
     def fetch(
         self, tp: TopicPartition, start: int, stop: int, max_entries: int = _CHUNK
     ) -> tuple[list[Entry], int]:
-        """At most `max_entries` entries of [start, stop), and the offset to go on at.
+        """Returns at most `max_entries` entries of [start, stop), and the offset to continue at.
 
-        For readers; nothing is filtered. With read_uncommitted a message's transaction
-        is left out: the message is visible, and not aborted.
+        It is for readers, and returns all kinds of entries. With read_uncommitted, entries
+        have no transaction, so that all messages are visible.
 
         Raises:
-            DataLossError: `start` lies before the log's start, or beyond its end.
-            UnreachableError: `stop` lies beyond the stable end: a real consumer would
-                wait for ever.
+            DataLossError: `start` is below the log's start, or above its end.
+            UnreachableError: `stop` is above the offset that the isolation level sees. A
+                real consumer would wait for ever.
         """
         with self._lock:
             log = self._log(tp)
@@ -240,8 +241,13 @@ class MemoryBroker:
     ) -> TopicInfo:
         """Creates a topic.
 
-        `compacted` and the times that messages are kept are only reported: no message vanishes by
-        itself. `append_time`: the broker stamps every message.
+        Args:
+            name: the topic's name.
+            partitions: the number of its partitions.
+            compacted: reported by `topic`, but nothing is compacted without `compact`.
+            retention_ms: reported by `topic`, but no message expires.
+            append_time: the broker's clock gives each message its timestamp.
+            delete_retention_ms: reported by `topic`, without an effect.
         """
         with self._lock:
             if name in self._topics:
@@ -259,10 +265,10 @@ class MemoryBroker:
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic, and what groups committed for it.
+        """Deletes a topic, and the offsets that groups committed for it.
 
-        A topic that is created again under the same name has another id and starts at
-        offset 0.
+        A topic that is created again under the same name has another id, and starts at offset
+        0.
         """
         with self._lock:
             self._topic(name)
@@ -275,7 +281,7 @@ class MemoryBroker:
     def recreate_topic(self, name: str, partitions: int = 1) -> TopicInfo:
         """Deletes a topic and creates it again with the same settings.
 
-        It is empty, and has another id.
+        The new topic is empty, and has another id.
         """
         with self._lock:
             old = self._topic(name)
@@ -310,8 +316,14 @@ class MemoryBroker:
     ) -> int:
         """Appends a message; returns its offset.
 
-        `timestamp`: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for
-        now. A message in a transaction is undecided until the transaction ends.
+        Args:
+            tp: the topic-partition.
+            value: the message's value.
+            key: the message's key.
+            timestamp: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for
+                now.
+            headers: the message's headers.
+            transaction: the open transaction that writes the message.
         """
         with self._lock:
             stamp, kind = self._stamp(timestamp, append_time=self._topic(tp.topic).append_time)
@@ -324,7 +336,7 @@ class MemoryBroker:
     def transaction(self) -> MemoryTransaction:
         """Begins a transaction.
 
-        As a context manager it commits at the end, and aborts on an exception.
+        As a context manager, it commits at the end of the block, and aborts after an exception.
         """
         return MemoryTransaction(self._end)
 
@@ -362,9 +374,13 @@ class MemoryBroker:
             self._groups.setdefault(group, {}).update(offsets)
 
     def refuse_offsets(self, group: str, reason: str | None) -> None:
-        """Makes `alter_offsets` to a group fail for a reason; None: it works again.
+        """Makes `alter_offsets` of a group fail.
 
-        The real one fails while consumers of the group are running.
+        With real Kafka it fails while consumers of the group are running.
+
+        Args:
+            group: the group.
+            reason: the reason of the failure; None to let `alter_offsets` succeed again.
         """
         with self._lock:
             if reason is None:
@@ -438,8 +454,8 @@ def _raise_data_loss(tp: TopicPartition, start: int, log: PartitionLog) -> NoRet
 class MemoryTransaction:
     """A transaction over topic-partitions of a `MemoryBroker`.
 
-    Its end leaves one marker in each topic-partition that it wrote to, stamped by the
-    broker's clock.
+    Its end writes a marker to each topic-partition with its messages. The broker's clock gives
+    the marker's timestamp.
     """
 
     def __init__(self, end: Callable[[TransactionState, Ended], None]) -> None:
@@ -447,11 +463,11 @@ class MemoryTransaction:
         self._end = end
 
     def commit(self) -> None:
-        """Makes its messages visible."""
+        """Commits the transaction: its messages become visible."""
         self._end(self.state, "committed")
 
     def abort(self) -> None:
-        """Aborts it: its messages stay invisible."""
+        """Aborts the transaction: its messages stay invisible."""
         self._end(self.state, "aborted")
 
     def __enter__(self) -> Self:
@@ -464,5 +480,5 @@ class MemoryTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commits, or aborts after an exception."""
+        """Commits the transaction, or aborts it after an exception."""
         self._end(self.state, "committed" if kind is None else "aborted")

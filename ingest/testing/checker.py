@@ -1,9 +1,8 @@
-"""The checker: compares a table with the messages that were produced.
+"""A checker that compares a table with the messages that were produced.
 
-Pure; it knows nothing about how the table was written. It asks what Jepsen's queue
-checkers ask: is anything lost, duplicated, invented, or out of order? And it checks
-windrow's own promises: does each receipt match the data, do the counters add up, and do
-the windows tile, as verification compares them?
+It is pure, and doesn't know how the table was written. Like Jepsen's queue checkers, it finds
+rows that are lost, duplicated, invented, or out of order. It also checks windrow's promises:
+each receipt matches the data, the counters add up, and windows have neither gaps nor overlaps.
 """
 
 from __future__ import annotations
@@ -25,7 +24,16 @@ MessagePosition = tuple[TopicPartition, int]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All problems, as sentences and positions; none is left out."""
+    """All problems that were found.
+
+    Attributes:
+        missing: messages without a row and without a dead letter, or without all their rows.
+        duplicated: messages whose row or dead letter is there twice, or that have both.
+        invented: rows and dead letters without a produced message, or with other content.
+        out_of_order: rows that come after a row with a higher offset.
+        receipts: sentences about receipts that don't match the data.
+        accounting: sentences about counters and windows.
+    """
 
     missing: tuple[MessagePosition, ...] = ()
     duplicated: tuple[MessagePosition, ...] = ()
@@ -36,24 +44,27 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """True if there are no problems."""
+        """Whether there are no problems."""
         return self == Report()
 
     def __str__(self) -> str:
-        """Counts, then the first few of each kind."""
+        """Returns the number of problems of each kind, with the first few of them."""
         if self.ok:
             return (
                 "nothing lost, nothing twice, nothing invented; in order; receipts and counters"
                 " agree"
             )
         parts = []
-        for name in ("lost", "duplicated", "invented", "out_of_order"):
-            positions: tuple[MessagePosition, ...] = getattr(self, name)
+        for damage, positions in (
+            ("lost", self.missing),
+            ("duplicated", self.duplicated),
+            ("invented", self.invented),
+            ("out of order", self.out_of_order),
+        ):
             if positions:
                 shown = ", ".join(f"{tp}@{offset}" for tp, offset in positions[:5])
                 parts.append(
-                    f"{len(positions)} {name.replace('_', ' ')}: {shown}"
-                    + (" ..." if len(positions) > 5 else "")
+                    f"{len(positions)} {damage}: {shown}" + (" ..." if len(positions) > 5 else "")
                 )
         return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])
 
@@ -76,19 +87,19 @@ def check(
     """Compares a table with the messages that were produced.
 
     Args:
-        produced: for each topic-partition the visible messages that the committed
-            windows cover, without those that the pipeline drops or filters, and without
-            those that were gone before they could be read: offset -> the identity of
-            the row made of it (ignored without `content`); for several rows, a tuple of
-            their identities.
-        pieces: the table's rows (at least `_topic, _partition, _offset, _window`), cut
-            so that each piece has its rows in the order in which they are stored.
-        dead: the dead letters that readers see, with the same columns.
+        produced: the messages that must be in the table, by topic-partition: offset ->
+            identity of the row that is made of the message. For several rows, it is a tuple
+            of identities. These are the visible messages of the committed windows, without
+            messages that the pipeline drops or filters, and without messages that were gone
+            before they could be read. Without `content`, identities are ignored.
+        pieces: the table's rows, with at least the metadata columns topic, partition, offset
+            and window. Each piece has its rows in the order in which they are stored.
+        dead: the dead letters that readers see, with the same metadata columns.
         receipts: the receipts that the sink returns.
         content: the column that must equal the identity of each row.
-        metadata: the table's names of metadata columns; dead letters have names of
-            their own. If a message may become several rows, `ordinal` must be among
-            them: it distinguishes these from duplicates.
+        metadata: the metadata columns of `pieces`, metadata name -> column. Dead letters have
+            the default names. If a message may become several rows, `ordinal` must be among
+            them, to distinguish these rows from duplicates.
     """
     split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
@@ -165,7 +176,7 @@ def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> 
 
 
 def _content(identity: object, row: _Row) -> object:
-    """The identity that a row must have."""
+    """Returns the identity that a row must have."""
     if not isinstance(identity, tuple):
         return identity
     return identity[row.ordinal] if row.ordinal < len(identity) else None
@@ -174,7 +185,7 @@ def _content(identity: object, row: _Row) -> object:
 def _incomplete(
     rows: Iterable[_Row], identity_by_position: Mapping[MessagePosition, object]
 ) -> set[MessagePosition]:
-    """Messages that have some of their rows, and not all."""
+    """Returns the messages that have some of their rows, but not all."""
     ordinals: dict[MessagePosition, set[int]] = {}
     for row in rows:
         ordinals.setdefault(row.position, set()).add(row.ordinal)
@@ -201,7 +212,7 @@ def _out_of_order(piece: Sequence[_Row]) -> Iterator[MessagePosition]:
 
 
 def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) -> Iterator[str]:
-    """Compares each receipt's counts with the rows, and each row with its window's ranges."""
+    """Compares each receipt's counts with the rows, and each row with its window's splits."""
     row_counts = Counter(row.window for row in rows)
     for r in receipts:
         receipt_rows = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
@@ -222,7 +233,7 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
 
 
 def _sums(receipt: Receipt) -> Iterator[str]:
-    """Checks the counts of each split, and that the totals are their sums.
+    """Checks the counts of each split, and that a receipt's totals are their sums.
 
     `compare_receipts` compares the totals with the plan.
     """

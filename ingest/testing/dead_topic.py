@@ -14,8 +14,11 @@ from windrow.ingest.model.plan import Window
 class MemoryDeadTopic:
     """A topic for dead letters in this process.
 
-    `letters`: what it holds. `publications`: how often a window's were written. `cluster`: the
-    id of its cluster.
+    Attributes:
+        letters: the dead letters in the topic.
+        publications: how often `publish` wrote dead letters.
+        is_there: whether the topic exists.
+        cluster: the id of its cluster.
     """
 
     def __init__(self, name: str, *, is_there: bool = True, cluster: str = "memory") -> None:

@@ -1,6 +1,6 @@
 """An engine without Spark, for tests and for trying windrow out.
 
-The tasks run in this process, one after the other.
+Its tasks run in this process, one after the other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.pickling import pickle_task
 
 TRIES = 4
-"""The number of tries of a task whose worker dies, as on Spark."""
+"""Number of tries of a task whose worker dies, as on Spark."""
 
 
 class WorkerDiedError(BaseException):
-    """Raised by a test's task to act as if its worker had been killed.
+    """An error by which a test's task simulates the death of its worker.
 
     It is no Exception, so that no step catches it.
     """
@@ -29,12 +29,12 @@ class WorkerDiedError(BaseException):
 class LocalEngine:
     """A `ports.engine.Engine` in this process.
 
-    Tasks and results are pickled as between processes, and each try has a copy of the
+    Tasks and results are serialized as between processes, and each try gets its own copy of the
     task.
     """
 
     def start(self) -> None:
-        """Starts nothing: the tasks run in this process."""
+        """Does nothing, because the tasks run in this process."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         packed = pickle_task(task) if splits else b""
@@ -44,10 +44,14 @@ class LocalEngine:
 
 
 def _outcome(packed: bytes, split: Split) -> str:
-    """The result of the first try that survives."""
+    """Returns the outcome of the first try that doesn't raise WorkerDiedError.
+
+    Raises:
+        UnreachableError: all tries did.
+    """
     for _ in range(TRIES):
         try:
-            return outcome_of(pickle.loads(packed), split)  # pickled above  # noqa: S301
+            return outcome_of(pickle.loads(packed), split)  # safe: pickled in `run`  # noqa: S301
         except WorkerDiedError:
             continue
     raise UnreachableError(

@@ -1,8 +1,10 @@
 """The log of one topic-partition of the in-memory broker.
 
-No I/O, no clock. The rules are Kafka's own: a transaction ends in a marker that takes
-an offset of its own; the last stable offset is at most the first offset of the earliest
-open transaction; offsets that compaction or retention emptied are never given again.
+It uses no I/O and no clock. Its rules are Kafka's:
+
+- A transaction ends with a marker, which has its own offset.
+- The last stable offset is at most the first offset of the earliest open transaction.
+- Offsets that compaction or retention emptied are never used again.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TransactionState(msgspec.Struct, eq=False):
-    """The state of a transaction, shared by all entries that it wrote.
+    """The state of a transaction.
 
-    So its end decides all of them at once.
+    All its entries share this object, so that the end of the transaction decides them all at
+    once.
     """
 
     status: Literal["open"] | Ended = "open"
@@ -35,8 +38,16 @@ class TransactionState(msgspec.Struct, eq=False):
 class Entry(msgspec.Struct, frozen=True):
     """The content of one offset: a message, or a transaction's marker.
 
-    `timestamp` is in epoch milliseconds, or `NO_TIMESTAMP`; its type is librdkafka's
-    number.
+    Attributes:
+        offset: the offset.
+        timestamp: epoch milliseconds, or `NO_TIMESTAMP`.
+        timestamp_type: librdkafka's number of the timestamp's type.
+        epoch: the leader epoch.
+        key: the message's key.
+        value: the message's value.
+        headers: the message's headers.
+        transaction: the transaction that wrote it; None without a transaction.
+        marker: True for a marker.
     """
 
     offset: int
@@ -51,14 +62,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def visible(self) -> bool:
-        """True if a read_committed consumer sees it."""
+        """Whether a read_committed consumer sees it."""
         return not self.marker and (
             self.transaction is None or self.transaction.status == "committed"
         )
 
     @property
     def aborted(self) -> bool:
-        """True if it is a message, not a marker, of an aborted transaction."""
+        """Whether it is a message of an aborted transaction, and no marker."""
         return (
             not self.marker
             and self.transaction is not None
@@ -68,30 +79,37 @@ class Entry(msgspec.Struct, frozen=True):
 
 @dataclass
 class PartitionLog:
-    """The log of one topic-partition. `end` is the high watermark."""
+    """The log of one topic-partition.
+
+    Attributes:
+        start: the first offset of the log.
+        end: the high watermark.
+        epoch: the current leader epoch.
+        begun: the leader epochs after the first epoch, each with the offset at which it
+            began.
+        entries: the entries, by offset.
+        highest: for each entry, the highest timestamp of this entry and all earlier entries.
+            It never falls, so that bisection can find an instant.
+        first_open: the first offset of each open transaction.
+    """
 
     start: int = 0
     end: int = 0
     epoch: int = 0
     begun: list[tuple[int, int]] = field(default_factory=list)
-    """The leader epochs after the first one, each with the offset at which it began."""
     entries: list[Entry] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
-    """For each entry the highest timestamp up to there.
-
-    It only rises, so that an instant can be found by bisection.
-    """
     first_open: dict[TransactionState, int] = field(default_factory=dict)
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: every message below is committed or aborted."""
+        """The last stable offset: each message below it is committed or aborted."""
         return min(self.first_open.values(), default=self.end)
 
     def limit(self, isolation: Isolation) -> int:
-        """The offset at which a consumer of this isolation level stops.
+        """Returns the offset at which a consumer of this isolation level stops.
 
-        It is the last stable offset, or the high watermark.
+        It is the last stable offset for read_committed, otherwise the high watermark.
         """
         return self.stable_end if isolation == "read_committed" else self.end
 
@@ -112,23 +130,22 @@ class PartitionLog:
         )
 
     def mark(self, transaction: TransactionState, timestamp: int) -> int:
-        """Appends the marker that ends a transaction here; returns its offset."""
+        """Appends the marker that ends a transaction in this log; returns its offset."""
         del self.first_open[transaction]
         return self._append(
             Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True)
         )
 
     def entries_between(self, start: int, stop: int, max_entries: int | None = None) -> list[Entry]:
-        """The entries of [start, stop), markers and aborted messages too; at most `max_entries`."""
+        """Returns at most `max_entries` entries of [start, stop), markers and aborted included."""
         first, last = self._index(start), self._index(stop)
         return self.entries[first : last if max_entries is None else min(last, first + max_entries)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
-        """The first entry with at least this timestamp, if it lies below the limit.
+        """Returns the first entry with at least this timestamp; None if it isn't below `limit`.
 
-        Kafka looks the entry up in the whole log, and drops it if it lies beyond the
-        offset that the isolation level may see. It doesn't look further, because all
-        later entries lie beyond too.
+        Kafka finds the entry in the whole log, and drops it if the isolation level doesn't
+        see its offset. Later entries have higher offsets, so Kafka doesn't look at them.
         """
         index = bisect_left(self.highest, timestamp)
         return (
@@ -138,9 +155,9 @@ class PartitionLog:
         )
 
     def end_of(self, epoch: int) -> int:
-        """Kafka's OffsetForLeaderEpoch: the end of this epoch and of earlier ones.
+        """Returns the offset at which an epoch and all earlier epochs end.
 
-        It is never below the log's start.
+        It is the answer of Kafka's OffsetForLeaderEpoch, and never below the log's start.
         """
         return max(
             self.start, next((first for later, first in self.begun if later > epoch), self.end)
@@ -153,9 +170,9 @@ class PartitionLog:
         return self.epoch
 
     def delete_before(self, offset: int) -> None:
-        """Moves the log's start to `offset`, unless it is further on already.
+        """Moves the log's start up to `offset`, as retention and DeleteRecords do.
 
-        Retention and a deletion of records do that.
+        Does nothing if the start is higher already.
         """
         if not 0 <= offset <= self.end:
             msg = f"can't delete before {offset}: the log ends at {self.end}"
@@ -166,8 +183,8 @@ class PartitionLog:
     def truncate(self, end: int) -> None:
         """Cuts the log off at `end`, as an unclean leader election does.
 
-        Entries from there on are lost, their offsets are given again, and the epoch
-        grows.
+        Entries from `end` on are lost, their offsets are used again, and the leader epoch
+        grows by one.
         """
         if not self.start <= end <= self.end:
             msg = f"can't truncate to {end}: the log holds {self.start} to {self.end}"
@@ -188,8 +205,8 @@ class PartitionLog:
     def compact(self) -> None:
         """Keeps the newest message of each key; removes aborted messages.
 
-        Markers stay, and so does everything from the last decided entry on, which
-        Kafka's cleaner doesn't touch.
+        Markers stay. All entries from the last decided entry on stay, because Kafka's cleaner
+        doesn't touch them.
         """
         clean = self.entries_between(self.start, self.stable_end)[:-1]
         newest = {

@@ -20,11 +20,17 @@ _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 
 
 class MemoryReader:
-    """Reads splits of a `MemoryBroker`, at the broker's isolation level.
+    """A reader of a `MemoryBroker`'s splits, at the broker's isolation level.
 
-    Without `plan` it takes any cluster and topics, and doesn't skip lost messages. A
-    pickled reader is unpickled as this same object, so that must happen in this
-    process, while this object lives.
+    It is pickled by a name. Unpickling gives this same object, so it works only in this
+    process, while the object lives.
+
+    Args:
+        broker: the broker.
+        plan: the cluster, the topics and the policy for lost messages. None: any cluster and
+            topics, and lost messages raise an error.
+        rows_max: the largest number of entries in a batch.
+        bytes_max: the largest size of a batch, except for a single larger message.
     """
 
     def __init__(
@@ -62,9 +68,9 @@ class MemoryReader:
                 entries, position = self._broker.fetch(split.tp, position, stop, self._rows_max)
             except DataLossError:
                 if self._skips:
-                    continue  # it was removed just now: look again
+                    continue  # messages were removed just now: ask again for the log's start
                 raise
-            # if there is one, the log was cut off and has grown again with other messages
+            # a message of a later epoch means: the log was cut off and has grown again
             later = next((e.offset for e in entries if e.visible and _is_later(e, split)), None)
             if later is not None:
                 self._refuse_lost(split, later)
@@ -79,11 +85,11 @@ class MemoryReader:
         return ReadSummary(position, read, size, aborted, skipped, diverged)
 
     def _remaining(self, split: Split, position: int, *, diverged: bool) -> tuple[int, int]:
-        """The part of [position, stop) that the log still holds.
+        """Returns start and stop of the part of [position, split.stop) that the log still has.
 
         Raises:
-            DataLossError: the log doesn't hold all of it, and the plan doesn't skip
-                lost messages.
+            DataLossError: the log doesn't have all of it, and the plan doesn't skip lost
+                messages.
         """
         low, high = (
             self._broker.log_starts([split.tp])[split.tp],
@@ -124,17 +130,17 @@ class MemoryReader:
             )
 
     def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
-        """True if the log was cut off below a position that it had reached under an epoch.
+        """Returns whether the log was cut off below a position that it had reached under an epoch.
 
-        It may have grown again since.
+        The log may have grown again since.
         """
         return epoch is not None and self._broker.end_of_epoch(split.tp, epoch) < position
 
     def _is_diverged(self, split: Split) -> bool:
-        """True if a read that skips starts above a cut that the plan has seen.
+        """Returns whether the log was cut off below the split's start before it was planned.
 
-        The log was cut off below the split's start, and had grown again when the split
-        was planned.
+        It had grown again when the split was planned. Only a reader that skips lost messages
+        checks this.
         """
         cut = self._is_cut(split, split.start, split.leader_epoch)
         return (
@@ -200,9 +206,9 @@ def _size(entry: Entry) -> int:
 
 
 def _pieces(entries: Sequence[Entry], bytes_max: int) -> Iterator[Sequence[Entry]]:
-    """Cuts entries into parts of at most `bytes_max`, with headers.
+    """Yields parts of entries of at most `bytes_max` bytes each, headers included.
 
-    A single message may be larger.
+    A part with a single message may be larger.
     """
     first, size = 0, 0
     for i, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""A table in memory, and its dead letters: a store without files, with faults on demand."""
+"""A table in memory, and a store of dead letters in memory, with faults on demand."""
 
 from __future__ import annotations
 
@@ -38,13 +38,18 @@ Fault = Literal["conflict", "unknown", "lost"]
 """A fault of the next commit.
 
 - conflict: another commit comes first.
-- unknown: it arrives, and isn't answered.
-- lost: it neither arrives nor is answered.
+- unknown: the commit arrives, but its answer is lost.
+- lost: the commit doesn't arrive, and there is no answer.
 """
 
 
 class InlineStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers. Picklable. `window` is the value of the window column."""
+    """A factory of stagers. Picklable.
+
+    Attributes:
+        layout: the columns to store.
+        window: the value of the window column.
+    """
 
     layout: Layout
     window: str
@@ -55,7 +60,10 @@ class InlineStagerFactory(msgspec.Struct, frozen=True):
 
 
 class InlineStager:
-    """Keeps one split's batches in memory; a committable has the rows, as Arrow IPC in base64."""
+    """A stager that keeps one split's batches in memory.
+
+    Its committable has the rows themselves, as Arrow IPC in base64.
+    """
 
     def __init__(self, made_by: InlineStagerFactory, split: Split) -> None:
         self._made_by, self._split = made_by, split
@@ -66,7 +74,7 @@ class InlineStager:
             self._batches.append(self._made_by.layout.batch(rows, messages, self._split))
 
     def finish(self) -> Staging:
-        """Returns one committable, or none without rows."""
+        """Returns one committable; none if there are no rows."""
         if not self._batches:
             return Staging()
         table = pa.Table.from_batches(self._batches)
@@ -79,11 +87,11 @@ class InlineStager:
         return Staging(table.num_rows, rows_checksum, (base64.b64encode(out.getvalue()).decode(),))
 
     def discard(self) -> None:
-        """Does nothing: nothing was written."""
+        """Does nothing, because nothing was written."""
 
 
 def decode_tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:
-    """The rows in committables, with the window's column."""
+    """Returns the rows in committables, with the window column."""
     return tuple(map(_table, committables))
 
 
@@ -94,9 +102,14 @@ def _table(committable: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class MemoryContent:
-    """The whole content of a table, replaced by each change.
+    """The whole content of a table. Each change replaces it.
 
-    `rows`: the staged pieces of each window, by its key.
+    Attributes:
+        owner: the table's owner.
+        version: the number of changes.
+        rows: the staged pieces of each window, by the window's key.
+        receipts: version and receipt of each window, by the window's key.
+        notes: values of notes, by their names.
     """
 
     owner: TableOwner
@@ -107,7 +120,13 @@ class MemoryContent:
 
 
 class MemoryStore:
-    """A table in this process. `fault` happens to the next change. Threads may share it."""
+    """A table in this process. Threads may share it.
+
+    Attributes:
+        fault: the fault of the next change; None for no fault.
+        conflicts: the number of conflicts until now.
+        content: the content; None if the table doesn't exist yet.
+    """
 
     capabilities = Capabilities()
     primary_key = None
@@ -123,11 +142,11 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def is_at(self, identity: str) -> bool:
-        """True for this table's only name."""
+        """Returns whether this is the table's name; the table has only one."""
         return identity == self.identity
 
     def places(self) -> Sequence[str]:
-        """None: rows travel with the results of tasks."""
+        """Returns no places, because tasks return the rows with their results."""
         return ()
 
     def check_columns(self, rows: pa.Schema) -> None:
@@ -154,7 +173,12 @@ class MemoryStore:
         return InlineStagerFactory(layout, window.key)
 
     def swap(self, expected: MemoryContent, new: MemoryContent) -> Answer:
-        """Replaces the content that was read, unless another commit came first."""
+        """Replaces the content, unless another change came first.
+
+        Args:
+            expected: the content that the change was made for.
+            new: the new content.
+        """
         with self._lock:
             fault, self.fault = self.fault, None
             if self.content is not expected or fault == "conflict":
@@ -170,7 +194,7 @@ class MemoryStore:
 
 
 class MemoryState:
-    """One state of the table (`sinks.kit.commit.table_store.TableState`)."""
+    """A state of the table: a `sinks.kit.commit.table_store.TableState`."""
 
     def __init__(self, store: MemoryStore, content: MemoryContent) -> None:
         self._store, self._content = store, content
@@ -209,7 +233,7 @@ class MemoryState:
         return {key for key in selected if any(piece.num_rows for piece in self._content.rows[key])}
 
     def size(self) -> None:
-        """The size is unknown."""
+        """Returns None: the size is unknown."""
 
     def column_changes(self, _columns: pa.Schema) -> Sequence[str]:
         return ()
@@ -228,7 +252,7 @@ class MemoryState:
         )
 
     def unneeded(self, _old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        """Nothing: staged rows aren't files."""
+        """Returns nothing, because staged rows aren't files."""
         return {}
 
     def put(self, change: TableChange) -> Answer:
@@ -248,7 +272,7 @@ class MemoryState:
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Refuses: no receipt is ever lost."""
+        """Refuses each call, because this table never loses a receipt."""
         del text, dry_run
         raise RefusedError(
             f"the commit of window {window.key} named another receipt", "check", "Look again."
@@ -256,7 +280,11 @@ class MemoryState:
 
 
 class MemorySink(WindowTable):
-    """A table in this process. Its `store` has `fault` and `conflicts`."""
+    """A table in this process.
+
+    Attributes:
+        store: the table's store, on which faults are set.
+    """
 
     store: MemoryStore
 
@@ -264,7 +292,7 @@ class MemorySink(WindowTable):
         super().__init__(MemoryStore(name, metadata), schema)
 
     def pieces(self) -> list[pa.Table]:
-        """All visible rows, one table for each staged piece, in the order of staging."""
+        """Returns all visible rows, one table per staged piece, in the order of staging."""
         content = self.store.content
         return (
             []
@@ -274,7 +302,7 @@ class MemorySink(WindowTable):
 
 
 class MemoryDeadLetters(DeadLetterTable):
-    """Dead letters in this process, for any sink."""
+    """A store of dead letters in this process, for any sink."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore("dead letters"))

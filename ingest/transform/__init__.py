@@ -1,4 +1,4 @@
-"""Transforms: columns to columns, one after the other.
+"""Transforms: each turns decoded rows into other rows, one after the other.
 
-The rules of the schema are the last of them.
+The last transform checks the rules of the schema.
 """

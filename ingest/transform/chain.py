@@ -15,11 +15,11 @@ from windrow.ingest.schema.dtypes import column_name_problems
 
 
 def columns_after(transform: Transform, input_columns: Columns) -> Columns:
-    """The columns of a transform's result.
+    """Returns the columns of a transform's result.
 
     Raises:
-        SpecError: the transform can't use `input_columns`, or it gives two columns, or two
-            fields of a struct, whose names tables don't tell apart.
+        SpecError: the transform can't use `input_columns`; or it gives two columns, or two
+            fields of a struct, whose names are the same for a table.
     """
     columns = check_output(transform, transform.columns(input_columns), Columns)
     mistakes = [*column_name_problems(columns.arrow_schema)]
@@ -35,16 +35,16 @@ def columns_after(transform: Transform, input_columns: Columns) -> Columns:
 class Chain:
     """Transforms in the order in which they are applied.
 
-    Without any, rows stay as they were decoded.
+    Without transforms, rows stay as they were decoded.
     """
 
     transforms: tuple[Transform, ...] = ()
 
     def columns(self, input_columns: Columns) -> Columns:
-        """Columns of the last transform; each works on those of the one before it.
+        """Returns the columns of the last transform's result.
 
         Raises:
-            SpecError: one of them can't, or gives two columns whose names tables don't tell apart.
+            SpecError: see `columns_after`.
         """
         return reduce(
             lambda columns, transform: columns_after(transform, columns),

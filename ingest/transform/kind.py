@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where a step stands, and what it must leave as it is.
+    """What a step must know about its place in the spec and about the table.
 
-    `setting`: its place in the spec, for messages; `folder`: the spec's; `metadata`: the
-    metadata columns that are known of a message, name -> column; `primary_key`: the
-    table's, empty for one that rows are appended to; `versioned`: whether the newest
-    version of a key counts, so that nothing is deleted; `behind_spark`: whether its rows
-    come of a `spark` step, where the rows of a message have no numbers.
+    Attributes:
+        setting: the step's place in the spec, for messages.
+        folder: the spec's folder.
+        metadata: metadata columns that the step may read, metadata name -> column name.
+        primary_key: the table's primary key; empty if rows are appended.
+        versioned: whether the newest version of a key counts. Nothing is deleted then.
+        behind_spark: whether a `spark` step comes before this step. The rows of a message
+            have no numbers then.
     """
 
     setting: str
@@ -33,17 +36,17 @@ class StepContext:
 
 
 class StepSection(Section):
-    """One step under `transform.steps`. Each kind has a model of its own, with its options.
+    """One step under `transform.steps`. Each kind has its own model, with its options.
 
-    The option that has the kind's name says what the step does.
+    The option with the kind's name says what the step does.
     """
 
     keeps: ClassVar[bool] = True
-    """Whether it tells apart what a change left unchanged (`Decoded.unavailable`) from null."""
+    """Whether the step distinguishes unchanged columns (`Decoded.unavailable`) from null."""
 
     @property
     def repeats(self) -> bool:
-        """Whether it gives exactly the same rows each time.
+        """Whether the step gives exactly the same rows each time.
 
         A table that shows a window piece by piece needs the same rows from a second run.
         """
@@ -51,13 +54,13 @@ class StepSection(Section):
 
     @property
     def makes_dead(self) -> str | None:
-        """The setting that makes dead letters of some rows; None where none does."""
+        """The setting that makes dead letters of some rows; None if there is none."""
         return None
 
     def transform(self, context: StepContext) -> Transform:
         """Makes the transform that the section describes.
 
         Raises:
-            SpecError: none can be made of it.
+            SpecError: the section can't be used.
         """
         raise NotImplementedError

@@ -1,11 +1,11 @@
-"""Checks of a pandera model, on rows whose types are right already.
+"""Checks of a pandera model, on rows that have the model's types.
 
-pandera says what each check means, and polars computes all of them at once. A built-in
-check of a column reads that column alone; any other check may look at the whole frame.
+pandera defines each check, and polars computes all checks in one query. A built-in check
+of a column reads that column alone; any other check may read the whole frame.
 
-No other module uses what isn't public of pandera: a check's backend and its `_check_fn`. Both
-were seen in pandera 0.35, and any release may change them: `tests/shape/test_internals.py` tells
-what is gone.
+Only this module uses private parts of pandera: a check's backend and its `_check_fn`. They
+are those of pandera 0.35, and any release may change them: `tests/shape/test_internals.py`
+fails if one is missing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ ROW = "*"
 class _Rule:
     """One check of a model.
 
-    `column`: the column that it checks; `key`: that column's name in polars, None for
-    whole rows.
+    Attributes:
+        check: pandera's check.
+        index: its position among the checks of its column.
+        column: the column that it checks; `ROW` for whole rows.
+        key: that column's name in polars; None for whole rows.
     """
 
     check: Any
@@ -46,7 +49,7 @@ class _Rule:
 
     @property
     def text(self) -> str:
-        """The check's demand, without any value."""
+        """Detail of a refusal: the check and its column, without values of the row."""
         return f"Failed {self.check.error or self.name} - at $" + (
             "" if self.key is None else f".{self.column}"
         )
@@ -54,14 +57,14 @@ class _Rule:
     def verdicts(self, frame: pl.LazyFrame) -> pl.LazyFrame | bool:
         """Runs the check; returns pandera's lazy result.
 
-        That is one column, or anything if the check is of the whole frame.
+        The result has one column. A check of the whole frame may return anything.
         """
         rows = import_pandera().PolarsData(frame, self.key or ROW)
         verdicts: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(rows)
         return verdicts
 
     def passed(self, verdicts: pl.Series) -> pl.Series:
-        """Fills null verdicts: they pass, unless the check has `ignore_na=False`."""
+        """Replaces null verdicts: they pass, unless the check has `ignore_na=False`."""
         return (
             verdicts.fill_null(value=bool(self.check.ignore_na))
             if verdicts.null_count()
@@ -70,16 +73,16 @@ class _Rule:
 
 
 class Rules:
-    """All checks of a model, in its order.
+    """All checks of a model, in the model's order.
 
-    (pandera's own `validate` runs one after the other, with bookkeeping that costs
-    several times what the checks do.) Types and nulls are not checked here. A check with
-    `raise_warning` refuses nothing, so it isn't run.
+    pandera's own `validate` isn't used: it runs one check after the other, and its
+    bookkeeping costs several times as much as the checks. Types and nulls are not checked
+    here. A check with `raise_warning` refuses nothing, so it isn't run.
     """
 
     def __init__(self, model: type[Any]) -> None:
         import_pandera()
-        # after import_pandera only
+        # only after import_pandera()
         from pandera.api.function_dispatch import Dispatcher
 
         schema = model.to_schema()
@@ -96,18 +99,18 @@ class Rules:
         ]
         rules += [_Rule(check, i, ROW, None) for i, check in enumerate(schema.checks)]
         self._rules = [rule for rule in rules if not rule.check.raise_warning]
-        # pandera has no public way to ask
+        # pandera has no public test for a built-in check
         built_in = all(isinstance(rule.check._check_fn, Dispatcher) for rule in self._rules)  # noqa: SLF001
         checked = {rule.column for rule in self._rules}
         self._read = [name for name in schema.columns if name in checked or not built_in]
         self._bound = False
 
     def failures(self, rows: pa.RecordBatch) -> list[Refusal]:
-        """Refusals of rows, each failing row once, by the first check that it fails.
+        """Returns refusals of the failing rows. Each row is refused once, by the first check.
 
         Raises:
-            SpecError: a check failed as a whole: it raised an exception, or gave
-                something else than one verdict per row.
+            SpecError: a check failed as a whole: it raised an exception, or didn't give
+                one verdict per row.
         """
         if not self._rules or not rows.num_rows:
             return []
@@ -127,9 +130,9 @@ class Rules:
         return refusals
 
     def _verdicts(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """Returns one series per rule.
+        """Returns one series of verdicts per rule.
 
-        If that fails, each rule is run by itself, to say which one it was.
+        If the common query fails, each rule runs alone, so that the error names the rule.
         """
         if not self._bound:
             self._bind(rows.slice(0, 0))
@@ -149,8 +152,8 @@ class Rules:
     def _with_frames(self, rows: pa.RecordBatch) -> list[tuple[_Rule, pl.LazyFrame]]:
         """Returns each rule with the frame that it checks.
 
-        A check of whole rows sees the columns by the model's names, one of a column by
-        those that are no patterns.
+        A check of whole rows sees the model's column names. A check of a column sees a
+        frame in which names that polars reads as patterns have aliases.
         """
         full_frame = frame_of(rows.select(self._read))
         aliases = {name: alias for name, alias in self._aliases.items() if name in self._read}
@@ -158,10 +161,10 @@ class Rules:
         return [(rule, lazy if rule.key is None else renamed) for rule in self._rules]
 
     def _bind(self, empty: pa.RecordBatch) -> None:
-        """Calls each check once.
+        """Calls each check once on an empty frame.
 
-        pandera binds a built-in check to polars at its first call, whose result is
-        useless.
+        pandera binds a built-in check to polars at its first call. The result of this call
+        can't be used.
         """
         for rule, frame in self._with_frames(empty):
             try:
@@ -174,7 +177,7 @@ class Rules:
         reason = "it must give one verdict per row, whatever the other rows of the batch are"
         try:
             (verdicts,) = _collect_together([rule.verdicts(frame)]) or [pl.Series()]
-        # the user's own code again; the error's text may hold values
+        # a check is the user's own code; the error's text may hold values
         except foreign_exceptions() as error:
             reason = f"it raised {type(error.__cause__ or error).__name__}"
         else:
@@ -188,7 +191,7 @@ class Rules:
 
 
 def _collect_together(lazy_verdicts: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
-    """Collects frames of one column each, in one query; empty if one isn't a frame."""
+    """Collects frames of one column each, in one query; returns [] if one isn't a frame."""
     frames = [
         frame.select(pl.all().alias(str(n)))
         for n, frame in enumerate(lazy_verdicts)
@@ -206,9 +209,9 @@ def _is_one_each(verdicts: pl.Series, rows: int) -> bool:
 
 
 def _aliases(names: list[str]) -> dict[str, str]:
-    """Names for checks, for those columns whose names polars takes for a pattern.
+    """Returns aliases for columns whose names polars reads as patterns, name -> alias.
 
-    A check of `*` would check every column.
+    A check of a column `*` would check every column.
     """
     patterns = [
         name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))
@@ -218,7 +221,7 @@ def _aliases(names: list[str]) -> dict[str, str]:
 
 
 def frame_of(rows: pa.RecordBatch) -> pl.DataFrame:
-    """Rows as polars has them.
+    """Returns rows as a polars frame.
 
     Maps become lists of key/value structs, as the model declares them.
     """

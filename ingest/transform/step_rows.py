@@ -1,8 +1,8 @@
-"""What several kinds of steps do with decoded rows.
+"""Operations on decoded rows that several kinds of steps share.
 
-Metadata columns stand beside rows for steps that read them. In a table with a primary key, a row
-that a step leaves out deletes its key. A column that a message left unchanged
-(`Decoded.unavailable`) can't be read by a step.
+Metadata columns are added for steps that read them. In a table with a primary key, a row
+that a step leaves out deletes its key. A step can't read a column that a message left
+unchanged (`Decoded.unavailable`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from windrow.ingest.schema.metadata_types import TYPES
 def beside_rows(
     names: Mapping[str, str], decoded: Decoded, messages: pa.RecordBatch
 ) -> dict[str, pa.Array]:
-    """The columns of some metadata (name -> column), one value for each row."""
+    """Returns metadata columns with one value for each row, by their column names.
+
+    Args:
+        names: the wanted metadata, metadata name -> column name.
+        decoded: the rows.
+        messages: the messages that the rows were decoded from.
+    """
     if not names:
         return {}
     arrays = metadata_columns(names, for_rows(messages, decoded.row_index), "")
@@ -38,14 +44,17 @@ def beside_rows(
 def with_deletes(
     decoded: Decoded, made_from: npt.NDArray[np.int64], primary_key: tuple[str, ...]
 ) -> tuple[Decoded, npt.NDArray[np.bool_]]:
-    """Adds deletes of the keys of the rows that are left out.
+    """Adds a delete of the key of each row that is left out.
 
-    `made_from`: the rows that are kept, ascending.
+    Args:
+        decoded: the rows before the step.
+        made_from: the numbers of the rows that the step keeps, ascending.
+        primary_key: the table's primary key.
 
     Returns:
-        The result with them, and which of the rows that are kept stay. Of one message,
-        deletes come before rows; so a row is dropped if a later row of its message, of the
-        same key, is left out.
+        The rows with the deletes, and a mask over `made_from`: False for a row that must be
+        dropped, too. Within a message, deletes come before rows. So a kept row is dropped
+        if a later row of the same message and key is left out.
     """
     removed_rows = np.ones(decoded.rows.num_rows, np.bool_)
     removed_rows[made_from] = False
@@ -72,9 +81,13 @@ def with_deletes(
 
 
 class StepOutput(msgspec.Struct, frozen=True):
-    """What a step computes of some columns.
+    """A column or condition that a step computes.
 
-    `may_keep`: where the message left all of them unchanged, the table keeps its value.
+    Attributes:
+        name: its name, for messages.
+        reads: the columns that it is computed from.
+        may_keep: True if the table may keep its value when the message left all columns of
+            `reads` unchanged.
     """
 
     name: str
@@ -85,7 +98,7 @@ class StepOutput(msgspec.Struct, frozen=True):
 def refuse_unanswerable(
     decoded: Decoded, outputs: Sequence[StepOutput], kind: str, setting: str
 ) -> Decoded:
-    """Refuses messages of which a step asks what they left unchanged."""
+    """Refuses messages whose unchanged columns the step needs."""
     if decoded.unavailable is None:
         return decoded
     refusals = []
@@ -101,9 +114,11 @@ def refuse_unanswerable(
 
 
 def mark_unavailable(decoded: Decoded, outputs: Mapping[str, Collection[str]]) -> Decoded:
-    """Marks what depends on a column that the message left unchanged, and empties it.
+    """Marks columns as unavailable if they depend on an unchanged column, and makes them null.
 
-    `outputs`: the columns that each column of `decoded` depends on, by the names before.
+    Args:
+        decoded: the rows after the step; `unavailable` still has the names before the step.
+        outputs: the columns before the step that each column of `decoded` depends on.
     """
     if decoded.unavailable is None:
         return decoded
@@ -130,7 +145,7 @@ def mark_unavailable(decoded: Decoded, outputs: Mapping[str, Collection[str]]) -
 
 
 def unavailable_rows(decoded: Decoded, columns: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Returns which rows have one of some columns left unchanged by their message."""
+    """Returns a mask of the rows whose message left one of `columns` unchanged."""
     unavailable_mask = np.zeros(decoded.rows.num_rows, np.bool_)
     if decoded.unavailable is not None:
         unavailable_mask[_rows(decoded.unavailable, columns)] = True
@@ -138,7 +153,10 @@ def unavailable_rows(decoded: Decoded, columns: Collection[str]) -> npt.NDArray[
 
 
 def _rows(unavailable: pa.ListArray, columns: Collection[str]) -> npt.NDArray[np.int64]:
-    """Finds the rows whose lists name some columns: each row once for each of them."""
+    """Returns the numbers of the rows whose lists name some columns.
+
+    A row's number comes once for each such column.
+    """
     named = pc.is_in(unavailable.flatten(), pa.array(sorted(columns), pa.string()))
     row_numbers: npt.NDArray[np.int64] = (
         pc.list_parent_indices(unavailable).filter(named).to_numpy()

@@ -1,4 +1,4 @@
-"""The last transform of a chain: the rules of the schema.
+"""The last transform of a chain: it checks the rules of the schema.
 
 The rows already have the schema's types.
 """
@@ -22,7 +22,7 @@ from windrow.ingest.transform.rules import Rules
 
 @dataclass(frozen=True)
 class Validate:
-    """Checks columns and rows against a pandera model.
+    """A transform that checks columns and rows against a pandera model.
 
     A row that breaks a rule makes its message a dead letter.
     """
@@ -30,10 +30,10 @@ class Validate:
     model: ModelReference
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The model's columns, with descriptions and checks.
+        """Returns the model's columns, with descriptions and checks.
 
         Raises:
-            SpecError: the columns that come in are others; says how they differ.
+            SpecError: the input columns differ from the model's; the text says how.
         """
         model_columns = Columns.of(load_model(self.model))
         column_by_name, names = (
@@ -68,13 +68,13 @@ class Validate:
     def open(self) -> Apply:
         """Makes the rules for this thread.
 
-        They are kept until the schema's file changes.
+        The rules are kept until the schema's file changes.
         """
         return built_of_model(self, self.model, _Validator)
 
 
 class _Validator:
-    """Checks batches in a worker."""
+    """The check of batches, in a worker."""
 
     def __init__(self, model: type[Any]) -> None:
         self._rules = Rules(model)
@@ -92,10 +92,10 @@ class _Validator:
 
 
 def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
-    """Finds nulls in columns that aren't nullable in the model.
+    """Yields refusals for nulls in columns that aren't nullable in the model.
 
-    A decoder of the same model gives none, but a transform may. NaN in a column of floats
-    counts as null, as it does in pandera.
+    A decoder of the same model gives no such nulls, but a transform may. NaN in a column of
+    floats counts as null, as in pandera.
     """
     for column, field in zip(rows.columns, schema, strict=True):
         floating = pa.types.is_floating(field.type)

@@ -1,5 +1,6 @@
-"""Dead-letter replay: a message is in the table or among the open dead letters, never in both or
-in neither, whatever dies, whoever is at work.
+"""Dead-letter replay: each message is either in the table or an open dead letter, exactly once.
+
+That holds after any crash, and with other runs at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BEFORE = [
 
 @pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> DeadLetterScene:
-    """Two committed hours."""
+    """A scene with two committed hours, for each kind of table."""
     filled_ward = DeadLetterScene(tmp_path, request.param)
     filled_ward.fill(0, 1)
     filled_ward.run(0, 1)
@@ -45,7 +46,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> DeadLetterScene:
 
 @pytest.fixture
 def memory_scene(tmp_path: Path) -> DeadLetterScene:
-    """The same, in memory."""
+    """A scene with two committed hours, in memory."""
     filled_ward = DeadLetterScene(tmp_path, "memory")
     filled_ward.fill(0, 1)
     filled_ward.run(0, 1)
@@ -53,12 +54,12 @@ def memory_scene(tmp_path: Path) -> DeadLetterScene:
 
 
 def where_broken(message: RefusedMessage) -> RefusedMessage:
-    """Repairs what is no JSON, and leaves the rest as it is."""
+    """Repairs a message that is not JSON, and leaves other messages as they are."""
     return repair(message) if message.stage == "value" else message
 
 
 def reasons(scene: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
-    """Open ones, with offsets as in the first hour."""
+    """Returns the open dead letters of an hour, with offsets as in the first hour."""
     return [(p, o - 6 * n, reason) for p, o, reason in scene.open(n)]
 
 
@@ -66,8 +67,9 @@ def reasons(scene: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
 
 
 def test_todays_schema_accepts(scene: DeadLetterScene) -> None:
-    """What it takes is a row of the message's own window, with its own place; the rest
-    stays as it was; the receipt says both.
+    """A message that today's schema accepts becomes a row of its own window, at its own offset.
+
+    Other dead letters stay as they were, and the receipt counts both.
     """
     assert reasons(scene) == BEFORE
     letters = scene.open(1)
@@ -106,8 +108,9 @@ def test_todays_schema_accepts(scene: DeadLetterScene) -> None:
 
 
 def test_again_what_is_left(scene: DeadLetterScene) -> None:
-    """One dead-letter replay stands on the one before: what it counts goes on from there, and it
-    knows which attempt read the log.
+    """A second replay of dead letters continues from the first one.
+
+    Its counts include those of the first, and its receipt names the attempt that read the log.
     """
     first = scene.receipt(0).attempt
     scene.replay_dead_letters(0, scene.pipeline(lenient=True))
@@ -121,8 +124,9 @@ def test_again_what_is_left(scene: DeadLetterScene) -> None:
 
 
 def test_nothing_accepted_is_no_commit(scene: DeadLetterScene) -> None:
-    """Where today's schema takes none, or none was chosen, or none is open, nothing is
-    written, and the result says how many there are.
+    """A replay that accepts no dead letter writes nothing, and its result has the counts.
+
+    This is so if today's schema accepts none, none was chosen, or none is open.
     """
     committed_before = scene.sink.look(hour(0))
     result = scene.replay_dead_letters(0)
@@ -156,8 +160,9 @@ def test_nothing_accepted_is_no_commit(scene: DeadLetterScene) -> None:
 def test_only_the_chosen_are_tried(
     memory_scene: DeadLetterScene, chosen: dict[str, str], offsets: list[int]
 ) -> None:
-    """By stage, by reason, or by both; the others stay as they were, also where they
-    could be replayed.
+    """Only dead letters with the chosen stage or reason are replayed.
+
+    Others stay as they were, even if today's schema accepts them.
     """
     memory_scene.replay_dead_letters(
         0, memory_scene.pipeline(lenient=True, model="Looser"), **chosen
@@ -167,8 +172,9 @@ def test_only_the_chosen_are_tried(
 
 
 def test_what_stays_is_the_whole_message(memory_scene: DeadLetterScene) -> None:
-    """A letter that stays, tried or not, has the bytes, headers and reason that it had;
-    its attempt is the dead-letter replay's.
+    """A dead letter that stays keeps its bytes, headers and reason.
+
+    Its attempt and generation become those of the replay.
     """
     letters_before = memory_scene.store.read(hour(0), memory_scene.receipt(0).attempt).to_pylist()
     memory_scene.replay_dead_letters(
@@ -191,9 +197,7 @@ def test_what_stays_is_the_whole_message(memory_scene: DeadLetterScene) -> None:
 
 
 def test_a_dry_run_writes_nothing(scene: DeadLetterScene) -> None:
-    """It says what would be replayed, and neither table nor dead letters nor a staged
-    file is touched.
-    """
+    """A dry run reports the messages that would be replayed, and writes no file."""
     state = sorted(
         (p, p.stat().st_mtime_ns)
         for p in scene.folder.rglob("*")
@@ -213,9 +217,7 @@ def test_a_dry_run_writes_nothing(scene: DeadLetterScene) -> None:
 
 
 def test_messages_that_need_no_row(tmp_path: Path) -> None:
-    """A tombstone that today's spec drops is no dead letter any more and no row: it is
-    counted as dropped.
-    """
+    """A tombstone that today's spec drops is no dead letter any more, and is counted as dropped."""
     scene = DeadLetterScene(tmp_path, "memory")
     scene.produce(0, b'{"id": 1}', None, b'{"id": 2}')
     scene.run(0)
@@ -234,7 +236,7 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
 
 
 def test_several_rows_of_a_message(memory_scene: DeadLetterScene) -> None:
-    """A message that becomes two rows is one replayed message."""
+    """A message that becomes two rows counts as one replayed message."""
 
     class Twice:
         def columns(self, input_columns: Any) -> Any:
@@ -262,8 +264,9 @@ def test_several_rows_of_a_message(memory_scene: DeadLetterScene) -> None:
 
 
 def test_an_edit_repairs(scene: DeadLetterScene) -> None:
-    """What the function makes of a message is judged in its place; its place and window
-    are its own; edited ones are counted.
+    """A message that the edit function changed is decoded at its own offset and window.
+
+    Edited messages are counted.
     """
     scene.expect()
     result = scene.replay_dead_letters(0, scene.pipeline(), repair, reason="not_json")
@@ -276,7 +279,7 @@ def test_an_edit_repairs(scene: DeadLetterScene) -> None:
 
 
 def test_an_edit_that_changes_nothing_edits_nothing(memory_scene: DeadLetterScene) -> None:
-    """A message that it gives back as it was is tried as it lies in the log."""
+    """A message that the edit function returns unchanged doesn't count as edited."""
     assert (
         memory_scene.replay_dead_letters(
             0,
@@ -293,7 +296,7 @@ def test_an_edit_that_changes_nothing_edits_nothing(memory_scene: DeadLetterScen
 
 
 def test_none_leaves_a_message_alone(memory_scene: DeadLetterScene) -> None:
-    """It isn't even tried."""
+    """A message for which the edit function returns None isn't tried."""
     result = memory_scene.replay_dead_letters(
         0,
         memory_scene.pipeline(lenient=True),
@@ -304,7 +307,9 @@ def test_none_leaves_a_message_alone(memory_scene: DeadLetterScene) -> None:
 
 
 def test_an_edit_sees_the_whole_message(memory_scene: DeadLetterScene) -> None:
-    """Place, bytes, headers in order, and why it was refused."""
+    """The edit function gets a message's place, bytes, headers in order, and the reason
+    of refusal.
+    """
     messages: list[RefusedMessage] = []
 
     def look(message: RefusedMessage) -> None:
@@ -376,7 +381,9 @@ def edit(message):
 def test_an_edit_that_is_wrong_ends_the_dead_replay(
     memory_scene: DeadLetterScene, body: str, says: str
 ) -> None:
-    """It is told by its line and by the message's place, without a payload; nothing is
+    """An edit function that fails or returns a wrong message ends the replay.
+
+    The error names the script's line and the message's place, without the payload. Nothing is
     committed.
     """
     script = memory_scene.folder / "fix.py"
@@ -400,8 +407,8 @@ def test_an_edit_that_is_wrong_ends_the_dead_replay(
     ],
 )
 def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> None:
-    """A file that isn't there, isn't Python, or has no such function is told before
-    anything is read.
+    """A script that is missing, isn't Python, or has no `edit` is refused before any message is
+    read.
     """
     script = tmp_path / "fix.py"
     if text is not None:
@@ -416,13 +423,13 @@ def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> N
 
 
 def test_a_window_that_is_not_committed_is_run(memory_scene: DeadLetterScene) -> None:
-    """Its messages are in the topic, and all of them are read again by a run."""
+    """A window that isn't committed has no dead letters to replay; a run reads its messages."""
     with pytest.raises(RefusedError, match="isn't committed, so it has no dead letters to replay"):
         memory_scene.replay_dead_letters(2)
 
 
 def test_a_sink_without_replacements_is_not_asked(memory_scene: DeadLetterScene) -> None:
-    """A table that takes no further generation: refused before anything is read."""
+    """A table that can't replace windows is refused before any message is read."""
     memory_scene.sink.store.capabilities = Capabilities(replaces=False)
     with pytest.raises(SpecError, match="can't be replayed"):
         memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
@@ -432,8 +439,9 @@ def test_a_sink_without_replacements_is_not_asked(memory_scene: DeadLetterScene)
 def test_letters_that_are_not_the_receipts_are_refused(
     memory_scene: DeadLetterScene, damage: str
 ) -> None:
-    """A dead letter that is gone, there twice, or another one than was refused: nothing
-    is replayed, and it is said of which split.
+    """If the stored dead letters are not those of the receipt, nothing is replayed.
+
+    A letter may be missing, doubled, changed or moved. The error names the split.
     """
     content = memory_scene.store.store.content
     pieces = content.rows[hour(0).key]
@@ -466,8 +474,9 @@ POINTS = CRASH_POINTS[CRASH_POINTS.index("write.middle") :]
 def test_killed_anywhere(
     scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dead at any point, each message is on exactly one side; the next replay accepts
-    what is left, once.
+    """After a crash at any point, each message is a row or a dead letter, exactly once.
+
+    The next replay accepts the rest, once.
     """
     scene.expect()
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
@@ -483,13 +492,11 @@ def test_killed_anywhere(
     assert result.messages == (0 if is_committed else 6)
     assert (scene.open(0), scene.receipt(0).generation) == ([], 1)
     scene.sound()
-    assert scene.verified().findings == ()  # nor does the ledger lack anything
+    assert scene.verified().findings == ()  # the ledger has a copy of the receipt, too
 
 
 def test_an_unknown_outcome_is_looked_at(memory_scene: DeadLetterScene) -> None:
-    """A commit that wasn't answered may have arrived: the next dead-letter replay finds out, and
-    accepts what is left.
-    """
+    """After a commit without an answer, the next replay asks the table, and accepts the rest."""
     memory_scene.sink.store.fault = "lost"
     with pytest.raises(OutcomeUnknownError):
         memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
@@ -499,7 +506,7 @@ def test_an_unknown_outcome_is_looked_at(memory_scene: DeadLetterScene) -> None:
 
 
 class Interrupted:
-    """A sink; right before its first commit of a dead-letter replay somebody else gets a turn."""
+    """A sink that lets another run commit right before its own first commit."""
 
     def __init__(self, sink: Any, meanwhile: Callable[[], object]) -> None:
         self._sink, self._meanwhile = sink, meanwhile
@@ -514,8 +521,9 @@ class Interrupted:
 
 
 def test_two_dead_replays_at_once(scene: DeadLetterScene) -> None:
-    """The one that comes second looks again, and accepts what the first has left: nothing
-    twice, nothing lost.
+    """The second of two simultaneous replays looks again, and accepts what the first one left.
+
+    No message is doubled or lost.
     """
     scene.expect()
     lenient = scene.pipeline(lenient=True)
@@ -530,9 +538,7 @@ def test_two_dead_replays_at_once(scene: DeadLetterScene) -> None:
 
 
 def test_a_replay_comes_first(scene: DeadLetterScene) -> None:
-    """A dead-letter replay that slept through a replay stands on a generation that is gone: it
-    begins anew on the new one.
-    """
+    """A replay of dead letters begins again if the window itself was replayed meanwhile."""
     slow = replace(
         scene.pipeline(lenient=True),
         sink=Interrupted(scene.sink, lambda: replay(scene, lenient=False)),
@@ -546,7 +552,9 @@ def test_a_replay_comes_first(scene: DeadLetterScene) -> None:
 
 
 def test_a_window_replay_that_accepts_all_comes_first(scene: DeadLetterScene) -> None:
-    """Then there is nothing left to fix."""
+    """If a replay of the window accepted all chosen messages meanwhile, no dead letter
+    is replayed.
+    """
     slow = replace(
         scene.pipeline(lenient=True),
         sink=Interrupted(scene.sink, lambda: replay(scene, lenient=True, model="Looser")),
@@ -557,8 +565,9 @@ def test_a_window_replay_that_accepts_all_comes_first(scene: DeadLetterScene) ->
 
 
 def test_a_dead_replay_comes_first(scene: DeadLetterScene) -> None:
-    """A replay that slept through a dead-letter replay writes nothing, for the generation that it
-    aimed at is there: replayed messages stay.
+    """A window's replay that is overtaken by a replay of dead letters writes nothing.
+
+    The generation that it wanted to write exists already, so the replayed messages stay.
     """
     scene.expect()
     pipeline = scene.pipeline(lenient=True)
@@ -576,8 +585,9 @@ def test_a_dead_replay_comes_first(scene: DeadLetterScene) -> None:
 
 
 def test_others_who_never_stop(memory_scene: DeadLetterScene) -> None:
-    """A dead-letter replay that others always come before gives up after some tries, with nothing
-    committed by itself.
+    """A replay of dead letters that is overtaken each time gives up after some tries.
+
+    It has committed nothing.
     """
     pipeline = memory_scene.pipeline(lenient=True)
     turns = 0
@@ -606,8 +616,9 @@ def test_others_who_never_stop(memory_scene: DeadLetterScene) -> None:
 def test_random_histories(
     part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dead-letter replays and replays by one schema or another, killed or not, in any order: after
-    each step all is on one side, once.
+    """Replays in any order, with crashes, keep each message exactly once after each step.
+
+    The replays are of dead letters or of the window, with one schema or another.
     """
     scene = DeadLetterScene(tmp_path, dice.choice(["memory", "sqlite"]))
     scene.fill(0)
@@ -642,7 +653,7 @@ def test_random_histories(
 
 
 def replay(scene: DeadLetterScene, *, accept_fewer: bool = False, **over: Any) -> Any:
-    """Replace the first hour."""
+    """Replaces the first hour."""
     return run(
         scene.pipeline(**over),
         hour(0),
@@ -651,8 +662,10 @@ def replay(scene: DeadLetterScene, *, accept_fewer: bool = False, **over: Any) -
 
 
 def test_a_replay_of_what_todays_schema_accepted(scene: DeadLetterScene) -> None:
-    """Reads the log: with today's schema the same messages are rows, with the schema of
-    before they are dead letters, each once.
+    """A window's replay decodes the log again, so the schema of the replay decides.
+
+    With today's schema the replayed messages are rows; with the old schema they are dead
+    letters.
     """
     scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     rows = scene.ids()
@@ -667,8 +680,10 @@ def test_a_replay_of_what_todays_schema_accepted(scene: DeadLetterScene) -> None
 
 
 def test_a_replay_does_not_undo_edits_unasked(scene: DeadLetterScene) -> None:
-    """What was edited isn't so in the log: a replay is refused before it reads; told to
-    go on, they are open dead letters again.
+    """A window's replay that would undo edits is refused before it reads.
+
+    The log doesn't have the edits. With `accept_fewer`, the edited messages become dead letters
+    again.
     """
     scene.expect()
     scene.replay_dead_letters(0, scene.pipeline(), repair, stage="value")
@@ -689,7 +704,10 @@ def test_a_replay_does_not_undo_edits_unasked(scene: DeadLetterScene) -> None:
 
 
 def test_a_receipt_says_which_dead_replay_made_it(memory_scene: DeadLetterScene) -> None:
-    """None of a generation that was read from the log; else it comes back whole."""
+    """A receipt of dead letters' replay has an entry `dead_replay`, and survives JSON unchanged.
+
+    Otherwise the entry is null.
+    """
     plain = memory_scene.receipt(0)
     assert json.loads(to_json(plain))["dead_replay"] is None
     memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
@@ -704,8 +722,9 @@ def test_a_receipt_says_which_dead_replay_made_it(memory_scene: DeadLetterScene)
 
 
 def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
-    """A ledger rebuilt from a replayed window's receipt, and that receipt put back from
-    the ledger, are what they were.
+    """A ledger rebuilt from a replayed window's receipt equals the lost one.
+
+    A receipt restored from the ledger equals the lost one, too.
     """
     scene = DeadLetterScene(tmp_path, "delta")
     scene.fill(0, 1)
@@ -728,7 +747,7 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
 
 
 def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
-    """Delta's own maintenance of both tables, before and after it, changes nothing."""
+    """Delta's own compaction of both tables, before and after a replay, changes nothing."""
     from deltalake import DeltaTable
 
     scene = DeadLetterScene(tmp_path, "delta")
@@ -745,5 +764,5 @@ def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
 
 
 def test_kinds_of_wards() -> None:
-    """Every kind of table that the tests have is replayed."""
+    """The tests cover every kind of table."""
     assert set(Kind.__args__) == {"memory", "delta", "sqlite"}  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
-"""Dead-letter replay where rows replace each other: a replayed message counts where it lies in the
-log, row or delete, whatever was committed since.
+"""Dead-letter replay into a table with a primary key.
+
+A replayed row or delete counts at its offset in the log, although later windows are committed.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ HOURS: list[list[tuple[int, str | None]]] = [
     ],
     [(5, "f"), (6, None), (7, "refused"), (8, "h")],
 ]
-"""By hour id and name of each message; no name deletes."""
+"""The id and name of each message, by hour; a message without a name deletes."""
 
 
 def hour(n: int) -> Window:
-    """The n-th."""
+    """Returns the n-th hour."""
     return Window("users", START + timedelta(hours=n), START + timedelta(hours=n + 1))
 
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Has the messages of `HOURS`."""
+    """A broker with the messages of `HOURS`."""
     new_broker = MemoryBroker()
     new_broker.create_topic(TP.topic, partitions=1, retention_ms=None)
     for n, messages in enumerate(HOURS):
@@ -84,7 +85,7 @@ def broker() -> MemoryBroker:
 
 
 def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert") -> Pipeline:
-    """Users by their ids."""
+    """Returns a pipeline whose table has a user's id as primary key."""
     (folder / "schema.py").write_text(SCHEMA)
     spec = parse_spec(
         {
@@ -113,7 +114,7 @@ def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert
 
 
 def fold_hours() -> dict[int, str]:
-    """What all messages come to."""
+    """Returns the names by id after all messages of the log."""
     table: dict[int, str] = {}
     for number, name in (message for messages in HOURS for message in messages):
         if name is None:
@@ -124,7 +125,7 @@ def fold_hours() -> dict[int, str]:
 
 
 def name_by_id(keyed_pipeline: Pipeline) -> dict[int, str]:
-    """What the table holds."""
+    """Returns the names by id in the table."""
     rows = [
         row for batch in keyed_pipeline.sink.audit().keyed.all_rows() for row in batch.to_pylist()
     ]
@@ -136,8 +137,9 @@ def name_by_id(keyed_pipeline: Pipeline) -> dict[int, str]:
 def test_replayed_rows_and_deletes_count_where_they_lie(
     tmp_path: Path, broker: MemoryBroker, mode: str, order: tuple[int, int]
 ) -> None:
-    """Replayed in any order of windows, the table is the fold over all messages;
-    verification agrees, and nothing is open.
+    """After replays in any order of windows, the table is as if all messages were accepted.
+
+    Verification finds nothing wrong, and no dead letter is open.
     """
     for n in (0, 1):
         run(pipeline(tmp_path, broker, "User", mode), hour(n), Request(f"r{n}"))
@@ -165,8 +167,9 @@ def test_replayed_rows_and_deletes_count_where_they_lie(
 
 
 def test_a_replayed_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker) -> None:
-    """An edit that takes the value away deletes the key, unless a later message tells
-    of it; an older window hears of that.
+    """An edit that removes a message's value deletes the key, unless a later message sets it.
+
+    A window that is run later, with older messages, doesn't bring the row back.
     """
     user_pipeline = pipeline(tmp_path, broker, "User")
     run(user_pipeline, hour(1), Request("r1"))

@@ -1,5 +1,6 @@
-"""The checker catches each broken dead-letter replay, in the same kills and races that the
-real one passes.
+"""The checker finds the faults of wrong implementations of dead-letter replay.
+
+The real one passes the same crashes and races.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from windrow.ingest.testing.sink import MemoryDeadLetters, decode_tables
 
 
 def attempts_of(letters: MemoryDeadLetters, window: Window) -> list[str]:
-    """Those that left dead letters of a window, in their order."""
+    """Returns the attempts that left dead letters of a window, in their order."""
     content = letters.store.content
     named = [
         DeadLetterTable.window_of_note(name, "dead")
@@ -38,8 +39,9 @@ def attempts_of(letters: MemoryDeadLetters, window: Window) -> list[str]:
 
 
 class ResolvedFirst(MemoryDeadLetters):
-    """Dead letters are resolved in their own store, before the data: what the newest
-    attempt left is what is open, whoever committed.
+    """A wrong store that resolves dead letters before the data is committed.
+
+    The letters of the newest attempt are open, even if that attempt didn't commit.
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
@@ -48,8 +50,9 @@ class ResolvedFirst(MemoryDeadLetters):
 
 
 class ResolvedAfter(MemoryDeadLetters):
-    """Dead letters are resolved in their own store, after the data: what the first
-    attempt left is open until somebody takes it away.
+    """A wrong store that resolves dead letters after the data is committed.
+
+    The letters of the first attempt stay open.
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
@@ -57,7 +60,7 @@ class ResolvedAfter(MemoryDeadLetters):
 
 
 class Unfenced:
-    """Adds a replay's rows and its receipt, whatever came since it looked."""
+    """A wrong sink that adds a replay's rows and receipt, whatever was committed meanwhile."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -85,7 +88,7 @@ def scene_of(
     store: MemoryDeadLetters | None = None,
     sink: Callable[[Any], Any] = lambda sink: sink,
 ) -> DeadLetterScene:
-    """A committed hour, on a store and a sink; None: the right ones."""
+    """Returns a scene with a committed hour; None for `store` means the right store."""
     scene = DeadLetterScene(folder, "memory")
     scene.store = scene.store if store is None else store
     scene.sink = sink(scene.sink)
@@ -95,7 +98,7 @@ def scene_of(
 
 
 def kill_replay(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """A dead-letter replay dies there."""
+    """Returns the checker's report after a replay of dead letters crashed at a point."""
     assert scene.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
@@ -108,24 +111,24 @@ def kill_replay(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPa
 def test_the_real_one_dies_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Before its commit and after it each message is on one side."""
+    """A crash of the real one, before or after its commit, loses or doubles no message."""
     assert kill_replay(scene_of(tmp_path), point, monkeypatch).ok
 
 
 def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the two, what was to be replayed is neither a row nor a dead letter."""
+    """If letters are resolved before the commit, a crash in between loses the messages."""
     report = kill_replay(scene_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.missing} == {(0, 3), (1, 3)}
 
 
 def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the two, what was replayed is a row and a dead letter."""
+    """If letters are resolved after the commit, a crash in between doubles the messages."""
     report = kill_replay(scene_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
 def race_replays(scene: DeadLetterScene) -> Report:
-    """A dead-letter replay sleeps through another one of the same letters."""
+    """Returns the checker's report after two simultaneous replays of the same letters."""
     lenient = scene.pipeline(lenient=True)
     scene.replay_dead_letters(
         0,
@@ -137,14 +140,14 @@ def race_replays(scene: DeadLetterScene) -> Report:
 
 
 def test_the_real_one_is_fenced(tmp_path: Path) -> None:
-    """The second writes nothing."""
+    """The second of two replays with the real sink writes nothing."""
     scene = scene_of(tmp_path)
     assert race_replays(scene).ok
     assert scene.ids()[hour(0).key, 0, 3] == [7]
 
 
 def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
-    """Both write."""
+    """Without a fence, both replays write, and the messages are doubled."""
     assert {
         (tp.partition, offset)
         for tp, offset in race_replays(scene_of(tmp_path, sink=Unfenced)).duplicated

@@ -1,6 +1,4 @@
-"""Promise: what an executor lacks is told before a window is run there, by machine, and
-nothing that was written for that stays.
-"""
+"""`windrow doctor` reports what an executor lacks, by machine, and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class Reads:
 
 
 class Stalls(Reads):
-    """One whose broker doesn't."""
+    """A reader whose broker doesn't answer."""
 
     def read(self, split: Split, take: Take) -> ReadSummary:
         """See `Reader.read`."""
@@ -56,8 +54,11 @@ class Stalls(Reads):
 
 @dataclass
 class Cluster:
-    """An engine on executors that come up one after the other: in its first round one
-    answers, then one more in each.
+    """An engine whose executors start one after the other: one more answers in each round.
+
+    Attributes:
+        executors: the answers of all executors.
+        rounds: the number of rounds so far.
     """
 
     executors: Sequence[ExecutorReport]
@@ -79,24 +80,24 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else waits for a task here."""
+    """Makes tasks end immediately, without the wait that keeps an executor busy."""
     monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 
 def run_survey(survey: Survey) -> ExecutorReport:
-    """What the task says of this machine."""
+    """Returns the report of a task on this machine."""
     (word,) = survey(Split("windrow-doctor", 0, 0, 1)).rows
     return msgspec.json.decode(word, type=ExecutorReport)
 
 
 def put_marker(folder: Path) -> Marker:
-    """What the driver writes first."""
+    """Writes the driver's file into a folder."""
     Place(str(folder)).put("mark", b"windrow doctor")
     return Marker(str(folder), "mark")
 
 
 def test_all_is_well(tmp_path: Path) -> None:
-    """The task says where it was, and leaves nothing but what the driver put there itself."""
+    """The report says where the task ran, and the task leaves no files."""
     report = run_survey(Survey(Reads(), (SPLIT,), (put_marker(tmp_path),)))
     assert report.executor == (socket.gethostname(), str(Path.cwd()))
     assert report.troubles == ()
@@ -104,8 +105,9 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_there() -> None:
-    """It is told with the topic-partition; what else is read from is not asked any
-    more, for each question takes its time.
+    """A broker that doesn't answer an executor is reported with one topic-partition.
+
+    Other topic-partitions aren't asked, because each question takes its time.
     """
     report = run_survey(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
     assert report.troubles == (
@@ -114,9 +116,7 @@ def test_a_broker_that_does_not_answer_there() -> None:
 
 
 def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
-    """A folder of the same name that is not shared is told, and nothing is written into
-    it, nor is it made.
-    """
+    """A folder that is not the driver's folder is reported; it is neither made nor written to."""
     (tmp_path / "own").mkdir()
     for folder in (tmp_path / "own", tmp_path / "none"):
         (trouble,) = run_survey(Survey(Reads(), (), (Marker(str(folder), "mark"),))).troubles
@@ -130,8 +130,9 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
 
 
 def test_executors_that_come_up_late_are_asked_too() -> None:
-    """Rounds go on until one meets nobody new; a trouble that several have is one line,
-    with their machines.
+    """Rounds go on until one finds no new executor.
+
+    A trouble that several executors have is one line with their machines.
     """
     broken = Trouble("orders[0] can't be read there: nothing arrives", "Open the port.")
     cluster = Cluster(
@@ -156,7 +157,7 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
 
 
 def test_many_machines_are_counted() -> None:
-    """A line names the first few of them."""
+    """A line names the first few machines, and counts the others."""
     machines = [ExecutorReport(f"m{n}", "/", "python3", ()) for n in range(9)]
     (line,) = executor_checks(SurveyReport(machines, {}, 8, 1))
     assert line.message.startswith("9 executors on m0, m1, m2 and 6 more answered")
@@ -166,8 +167,9 @@ def test_many_machines_are_counted() -> None:
 
 
 def test_what_was_not_tried_is_not_called_well() -> None:
-    """A topic without messages and a table whose place a catalog knows are told as not
-    tried, and so is it if executors go on coming up.
+    """Topics without messages and unknown places of a table are reported as not tried.
+
+    If new executors still come up, the report is a warning.
     """
     report = ExecutorReport("one", "/", "python3", ())
     (line,) = executor_checks(SurveyReport([report], {}, 0, 0, complete=False))
@@ -179,9 +181,7 @@ def test_what_was_not_tried_is_not_called_well() -> None:
 
 
 def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks that nobody takes are waited for no longer than a limit, and what to look
-    at is said.
-    """
+    """Tasks that never run are waited for up to a limit, and the error says so."""
     monkeypatch.setattr("windrow.ingest.admin.executors.LIMIT_SECONDS", 0.01)
     forever = Event()
 

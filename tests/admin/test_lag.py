@@ -1,4 +1,4 @@
-"""How far behind a table is, and what is told to tools."""
+"""The lag of a table, and the offsets that are published to a consumer group."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def ago(seconds: float) -> datetime:
 
 
 def fill_broker(*lengths: int) -> MemoryBroker:
-    """Orders with so many messages a partition; those at offset n are n seconds younger
-    than an hour.
+    """Returns a broker with so many messages in each partition of the topic orders.
+
+    The message at offset n is one hour minus n seconds old.
     """
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=len(lengths))
@@ -58,7 +59,7 @@ def fill_broker(*lengths: int) -> MemoryBroker:
 
 
 def cut(broker: MemoryBroker, *offsets: int, topic: str = "orders") -> Boundary:
-    """Frozen now at these offsets of partitions 0, 1, ..."""
+    """Returns a boundary, frozen now at these offsets of partitions 0, 1 and so on."""
     info = broker.topic(topic)
     marks = [Mark(topic, p, offset, "settled") for p, offset in enumerate(offsets)]
     return Boundary.of(
@@ -71,8 +72,10 @@ def unread_by_tp(measured: Lag) -> dict[TopicPartition, int]:
 
 
 def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
-    """Per topic-partition and in total: offsets add up, the oldest counts; where
-    nothing is new both are 0.
+    """Lag is the number of unread offsets, and the age of the first unread message.
+
+    In total, offsets are summed up, and the oldest message counts. Without new messages both
+    are 0.
     """
     broker = fill_broker(10, 5, 0)
     measured = measure_lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
@@ -94,8 +97,9 @@ def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
 
 
 def test_what_isnt_visible_has_no_age() -> None:
-    """An aborted transaction's offsets are unread, but nobody waits for them; an open
-    one's are not there yet.
+    """Unread offsets of aborted messages count as lag, but have no age.
+
+    Messages of an open transaction have no age before it commits.
     """
     broker = fill_broker(1)
     doomed = broker.transaction()
@@ -115,7 +119,7 @@ def test_what_isnt_visible_has_no_age() -> None:
 
 @pytest.mark.parametrize("stamp", [NO_TIMESTAMP, NOW + timedelta(days=365), 2**62])
 def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
-    """A message without a timestamp, or with one in the future, says nothing of how old it is."""
+    """A message without a timestamp, or with one in the future, has no age."""
     broker = fill_broker(0)
     broker.produce(tp(0), b"{}", timestamp=stamp)
     broker.produce(tp(0), b"{}", timestamp=ago(10))
@@ -126,20 +130,21 @@ def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
 @pytest.mark.parametrize(
     ("start", "records"),
     [
-        (None, 8),  # a label's own cut is not cheap: the log start
+        (None, 8),  # without a broker's lookup, a label's start is taken for the log start
         (Earliest(), 8),
         (Latest(), 0),
         (AtTime(ago(3600 - 6)), 4),
         (Given(((tp(0), 9),), "earliest"), 1),
-        (Given(((tp(0), 1),), "earliest"), 8),  # gone: the first window will say so
+        (Given(((tp(0), 1),), "earliest"), 8),  # deleted; the first window reports it
         (GroupOffsets("nobody"), 8),
     ],
 )
 def test_before_the_first_window_it_counts_from_where_the_source_starts(
     start: object, records: int
 ) -> None:
-    """Without a committed window everything from the start position on is unread; from
-    the log start where that has no answer.
+    """Before the first window, everything from the source's start on is unread.
+
+    If the start isn't known without a run, the log's start counts.
     """
     broker = fill_broker(10)
     broker.delete_records(tp(0), 2)
@@ -149,9 +154,7 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(
 
 
 def test_a_new_topic_and_a_new_partition_count() -> None:
-    """A partition that was added since counts from 0, a topic that joins from where it
-    will begin.
-    """
+    """A partition that was added counts from 0, and a topic that joins from its future start."""
     broker = fill_broker(5)
     committed = cut(broker, 5)
     broker.add_partitions("orders", 2)
@@ -179,9 +182,7 @@ def test_a_new_topic_and_a_new_partition_count() -> None:
 
 
 def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
-    """Of what was removed nothing is unread any more, whatever the source says of it; a
-    name that never was is a mistake.
-    """
+    """A topic that was deleted has no lag; a topic that never existed raises SpecError."""
     broker = fill_broker(5)
     broker.create_topic("gone")
     both = Boundary.of(
@@ -200,7 +201,10 @@ def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
 
 
 def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
-    """Made anew, or on another cluster, offsets mean other messages."""
+    """After a topic was made again, or moved to another cluster, all its messages are unread.
+
+    Offsets mean other messages there.
+    """
     broker = fill_broker(3)
     committed = cut(broker, 3)
     broker.recreate_topic("orders")
@@ -212,7 +216,7 @@ def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
 
 
 def test_what_retention_took_is_lost_not_lag() -> None:
-    """Only what is still there is unread; what was never read and is gone is told apart."""
+    """Messages that retention deleted count as lost offsets, not as lag."""
     broker = fill_broker(10, 3)
     committed = cut(broker, 4, 3)
     broker.delete_records(tp(0), 7)
@@ -223,7 +227,7 @@ def test_what_retention_took_is_lost_not_lag() -> None:
 
 
 class Racing(MemoryBroker):
-    """Retention takes all between the questions and the look."""
+    """A broker whose retention deletes all messages before their timestamps are read."""
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         self.delete_records(tp, stop)
@@ -231,7 +235,7 @@ class Racing(MemoryBroker):
 
 
 class Counting(MemoryBroker):
-    """Counts the looks that were begun, and those that were left."""
+    """A broker that counts the reads of timestamps that began and ended."""
 
     looks_begun = looks_ended = 0
 
@@ -244,7 +248,7 @@ class Counting(MemoryBroker):
 
 
 def test_retention_may_be_faster_than_the_look() -> None:
-    """A message that vanishes while its age is asked has none."""
+    """A message that is deleted while its age is asked has no age."""
     broker = Racing()
     broker.create_topic("orders")
     broker.produce(tp(0), b"{}", timestamp=ago(9))
@@ -253,9 +257,7 @@ def test_retention_may_be_faster_than_the_look() -> None:
 
 
 def test_one_short_look_per_lagging_partition() -> None:
-    """Only where something is unread the log is looked at, and no further than its
-    first messages.
-    """
+    """Timestamps are read only for partitions with lag, and only the first chunk of them."""
     broker = Counting()
     broker.create_topic("orders", partitions=3)
     for _ in range(2500):
@@ -270,7 +272,10 @@ class Away(MemoryBroker):
 
 
 def test_a_cluster_that_is_away_is_told() -> None:
-    """No answer is not taken for a start at the log's beginning."""
+    """If the cluster doesn't answer, measuring raises UnreachableError.
+
+    It is not mistaken for a group without offsets.
+    """
     broker = Away()
     broker.create_topic("orders")
     with pytest.raises(UnreachableError):
@@ -281,7 +286,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
 
 
 def test_a_group_gets_a_window_s_end() -> None:
-    """The group has the boundary's cuts, without topics that are not read any more."""
+    """The group gets the boundary's offsets, without topics that are not read any more."""
     broker = fill_broker(5, 5)
     removed_mark = Mark("gone", 0, 3, "removed")
     committed = cut(broker, 4, 5)
@@ -300,8 +305,9 @@ def test_a_group_gets_a_window_s_end() -> None:
 
 
 def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
-    """A topic that was let go, and is there all the same: its offset stands still, and
-    would look like a lag that grows.
+    """A topic that exists but isn't read any more gets no offset.
+
+    Its offset would stay, and look like a growing lag.
     """
     broker = fill_broker(5)
     let_go = broker.create_topic("let-go")
@@ -317,7 +323,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
 
 
 def test_altered_offsets_tell_what_did_not_work() -> None:
-    """Each reason once, with how many and where."""
+    """Each reason for which offsets were refused comes once, with their number and an example."""
     broker = fill_broker(5, 5)
     committed = cut(broker, 4, 5)
     broker.refuse_offsets("watchers", "its members are at work")
@@ -339,7 +345,7 @@ class Broken(MemoryBroker):
 
 
 def test_altering_offsets_never_raises() -> None:
-    """Not even a broken client fails a window that is committed."""
+    """Publishing offsets never raises, because the window is committed already."""
     broker = Broken()
     broker.create_topic("orders")
     assert alter_offsets(broker, "watchers", cut(broker, 0)) == AlteredOffsets(
@@ -352,8 +358,9 @@ def test_altering_offsets_never_raises() -> None:
 
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
 def test_series_of_windows_in_any_order(order: Sequence[int], absent: set[int]) -> None:
-    """Whatever order receipts are read in, each series of windows has its first and its
-    last one, and the series are in order.
+    """Each series of adjacent windows has its first and its last one, and the series are sorted.
+
+    The receipts may be read in any order.
     """
     sink = MemorySink("orders", ROWS)
     numbers = [n for n in order if n not in absent]
@@ -368,7 +375,7 @@ def test_series_of_windows_in_any_order(order: Sequence[int], absent: set[int]) 
 
 
 def test_a_long_series_is_read_in_little_memory() -> None:
-    """Of the receipts of a series only those at its ends are kept, as they come."""
+    """Only the receipts at the ends of a series are kept while receipts are read."""
     sink = MemorySink("orders", ROWS)
     receipts = [receipt(plan(sink, n), [], 0, "a") for n in range(3)]
     references_before = sys.getrefcount(receipts[1])

@@ -1,5 +1,6 @@
-"""A table whose list of windows is lost gets it back, of rows, receipts and the ledger's copies;
-and none that the rows contradict.
+"""A lost list of windows ("pages") is made again from rows, receipts and the ledger's copies.
+
+Windows that the rows contradict are not listed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergW
 
 @pytest.fixture(params=WORLDS)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    """Three hours, the second of them replaced; to be opened anew by `reopen`."""
+    """A scene with three hours; the second of them was replaced."""
     world = WORLDS[request.param]
     new_scene = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
     new_scene.commit(1, generation=1)
@@ -44,7 +45,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
 
 
 def reopen(scene: Scene) -> Any:
-    """The same table, as another process opens it."""
+    """Opens the same table, as another process does."""
     world = next(
         WORLDS[kind]
         for kind, sink_type in (
@@ -59,12 +60,12 @@ def reopen(scene: Scene) -> Any:
 
 
 def delete_folder(scene: Scene, folder: str, *, dead: bool = False) -> None:
-    """All pages, or receipts, of the table are gone, or those of its dead letters."""
+    """Deletes the folder of pages or receipts of the table, or of its dead letters."""
     shutil.rmtree(folder_below(scene, folder, dead=dead))
 
 
 def folder_below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
-    """A folder of windrow's own below the table, or below its dead letters."""
+    """Returns a folder of windrow's own below the table, or below its dead letters."""
     folders = scene.folder.glob(f"**/{folder}")
     (matching_folder,) = (
         f for f in folders if ("_dead" in str(f.relative_to(scene.folder))) is dead
@@ -73,8 +74,9 @@ def folder_below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
 
 
 def test_lost_pages_come_back(scene: Scene) -> None:
-    """With the pages also all receipts are gone. It is shown first; then the table is whole,
-    takes the next window, and knows those that it has.
+    """Lost pages and receipts come back; a dry run shows them first.
+
+    Then verification finds nothing, and the table takes the next window.
     """
     delete_folder(scene, PAGES)
     delete_folder(scene, RECEIPTS)
@@ -92,7 +94,9 @@ def test_lost_pages_come_back(scene: Scene) -> None:
 
 
 def test_receipts_alone_bring_them_back(scene: Scene) -> None:
-    """Where the ledger has no copies: of each window the receipt that the rows are of."""
+    """Without copies in the ledger, pages come back from the receipts whose rows are in
+    the table.
+    """
     delete_folder(scene, PAGES)
     scene.lose_ledger()
     (listed,) = restore("orders", reopen(scene), scene.ledger, dry_run=False).listed.values()
@@ -101,7 +105,10 @@ def test_receipts_alone_bring_them_back(scene: Scene) -> None:
 
 
 def test_an_attempt_that_never_committed_is_not_taken_for_one(scene: Scene) -> None:
-    """Its receipt lies beside the others: of a newer generation, and of a window of its own."""
+    """The receipt of an attempt that never committed is not listed.
+
+    One such receipt has a newer generation, another has a window of its own.
+    """
     for number, generation in ((2, 1), (3, 0)):
         staged, _ = staged_receipt(scene.sink, number, generation)
         forged = msgspec.structs.replace(
@@ -121,7 +128,10 @@ def test_an_attempt_that_never_committed_is_not_taken_for_one(scene: Scene) -> N
 
 
 def test_rows_without_any_receipt_stay_unknown(scene: Scene) -> None:
-    """Nobody can tell which windows are there, so nothing is written."""
+    """Without any receipt, DamagedError is raised and nothing is written.
+
+    The rows alone don't tell which windows are committed.
+    """
     delete_folder(scene, PAGES)
     delete_folder(scene, RECEIPTS)
     scene.lose_ledger()
@@ -132,8 +142,9 @@ def test_rows_without_any_receipt_stay_unknown(scene: Scene) -> None:
 
 
 def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
-    """The window was committed once, by the ledger's copy: verification names it, and a replay
-    mends it.
+    """A window whose rows were changed is listed if the ledger has its receipt.
+
+    Verification then reports the window.
     """
     scene = Scene.of(tmp_path, [0, 1, 2])
     (first, *_) = (Path(f) for f in DeltaTable(scene.sink.uri).file_uris())
@@ -146,7 +157,10 @@ def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
 
 
 def test_lost_pages_of_dead_letters_come_back(scene: Scene) -> None:
-    """What was published nobody knows any more, so no letter counts as published."""
+    """Lost pages of dead letters come back.
+
+    It isn't known any more which letters were published, so none counts as published.
+    """
     delete_folder(scene, PAGES, dead=True)
     letters = reopen(scene).dead_letters
     with pytest.raises(DamagedError):
@@ -172,7 +186,7 @@ def changed(page: Path) -> None:
 
 
 def newest_page(scene: Scene, *, dead: bool = False) -> Path:
-    """The page that was written last."""
+    """Returns the page that was written last."""
     return max(
         folder_below(scene, PAGES, dead=dead).iterdir(), key=lambda page: page.stat().st_mtime_ns
     )
@@ -182,8 +196,10 @@ def newest_page(scene: Scene, *, dead: bool = False) -> Path:
 def test_a_run_that_commits_meanwhile_loses_nothing(
     scene: Scene, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has read the page before, and commits while the receipts are chosen: it writes the page
-    again, or else the list isn't made of what was there before.
+    """A run that commits during a restore loses nothing.
+
+    It has read the page before. It commits while the receipts are chosen, and either writes the
+    page again, or the restore is refused.
     """
     harm(newest_page(scene))
     run, command, relist = scene.sink, reopen(scene), TableAudit.relist
@@ -212,7 +228,7 @@ def test_a_run_that_commits_meanwhile_loses_nothing(
 def test_a_lost_race_is_not_a_commit_that_nobody_knows_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run commits behind the last look: its window stays, and the error says what happened."""
+    """If a run commits after the last look, its window stays, and the error says what happened."""
     scene = Scene.of(tmp_path, [0, 1, 2])
     scene.commit(1, generation=1)  # so the newest page is larger than that of one commit
     changed(newest_page(scene))
@@ -234,7 +250,7 @@ def test_a_lost_race_is_not_a_commit_that_nobody_knows_of(
 def test_dead_letters_that_are_committed_meanwhile_are_noted(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their list isn't made of what was there before either."""
+    """If dead letters are committed during a restore of their list, it is refused."""
     changed(newest_page(scene, dead=True))
     run, command = scene.sink, reopen(scene)
     scene.sink = run
@@ -252,7 +268,7 @@ def test_dead_letters_that_are_committed_meanwhile_are_noted(
 
 
 def test_a_list_without_windows_comes_back(tmp_path: Path) -> None:
-    """A table that was only swept has one, too: it is shown first, as any other."""
+    """The list of a table without windows comes back, too, after a dry run."""
     scene = Scene.of(tmp_path, [])
     stage(scene.sink, plan_of(scene.sink, window(0), (0, 10)), 0, "a0")
     for path in folder_below(scene, "data").rglob("*.parquet"):
@@ -267,7 +283,7 @@ def test_a_list_without_windows_comes_back(tmp_path: Path) -> None:
 
 
 def test_of_several_tables_all_lists_come_back_or_none(tmp_path: Path) -> None:
-    """The table whose rows no receipt explains is named, and nothing was written."""
+    """If one of several tables can't be restored, it is named, and no table is written."""
     sink = RoutesWorld().sink_at(str(tmp_path / "lake"))
     scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
     for folder in ("first/" + PAGES, "orders/" + PAGES, "orders/" + RECEIPTS):
@@ -279,7 +295,9 @@ def test_of_several_tables_all_lists_come_back_or_none(tmp_path: Path) -> None:
 
 
 def test_each_table_of_routes_gets_its_own_back(tmp_path: Path) -> None:
-    """Tables whose receipts the ledger has no copies of, too."""
+    """Each of several tables gets its list back, also one whose receipts the ledger
+    doesn't have.
+    """
     sink = RoutesWorld().sink_at(str(tmp_path / "lake"))
     scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
     for name in ("first", "orders"):

@@ -1,4 +1,4 @@
-"""Looking into topics without touching anything."""
+"""`peek` shows the messages of topics, and changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def tp(partition: int, topic: str = "orders") -> TopicPartition:
 
 
 class Readers:
-    """Makes small readers, and notes what was read of each split and which reads ended."""
+    """Makes readers with small batches, and notes the rows read of each split and the
+    ended reads.
+    """
 
     def __init__(self, broker: MemoryBroker, rows_max: int = 3) -> None:
         self.broker, self.rows_max = broker, rows_max
@@ -76,7 +78,9 @@ class _Noting(MemoryReader):
 
 
 def fill_broker(*lengths: int) -> MemoryBroker:
-    """Orders with so many messages a partition, one a minute."""
+    """Returns a broker with so many messages in each partition of the topic orders, one
+    a minute.
+    """
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=len(lengths))
     for partition, length in enumerate(lengths):
@@ -93,7 +97,7 @@ def look(
     source: Source = ORDERS,
     readers: Readers | None = None,
 ) -> list[tuple[int, int]]:
-    """Partition and offset of what is seen."""
+    """Returns partition and offset of each message that `peek` shows."""
     messages = peek(broker, readers or Readers(broker), source, start, stop, limit)
     return [
         pair
@@ -103,7 +107,7 @@ def look(
 
 
 def take_batches(messages: Messages) -> list[pa.RecordBatch]:
-    """All batches of a look."""
+    """Returns all batches of messages."""
     batches: list[pa.RecordBatch] = []
     messages(batches.append)
     return batches
@@ -125,7 +129,7 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
         ),
         (GroupOffsets("group"), Latest(), pairs((0, 7, 10), (1, 1, 4))),
         (Given(((tp(0), 8),), "latest"), Latest(), pairs((0, 8, 10))),
-        # a stop beyond the end
+        # a stop above the end
         (Earliest(), Given(((tp(0), 10**9), (tp(1), 2))), pairs((0, 2, 10), (1, 0, 2))),
         # a stop below the log start, and one at it
         (Earliest(), Given(((tp(0), 1), (tp(1), 0))), []),
@@ -140,8 +144,9 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 def test_a_look_shows_what_lies_between(
     start: Initializer, stop: Initializer, expected: list[tuple[int, int]]
 ) -> None:
-    """Every message from start to stop, in order; a stop that is nowhere ends at the
-    log's end instead of waiting.
+    """All messages from start to stop are shown, in order.
+
+    A stop above the log's end is not waited for.
     """
     broker = fill_broker(10, 4)
     broker.delete_records(tp(0), 2)
@@ -150,8 +155,8 @@ def test_a_look_shows_what_lies_between(
 
 
 def test_a_look_follows_its_selection() -> None:
-    """A pattern's topics in order, or explicit partitions; a topic that isn't there is
-    a mistake.
+    """The topics of a pattern are shown in order, or the chosen partitions; an unknown topic is
+    refused.
     """
     broker = fill_broker(1, 2)
     broker.create_topic("other")
@@ -166,7 +171,10 @@ def test_a_look_follows_its_selection() -> None:
 
 
 def test_both_ends_are_asked_before_the_first_message() -> None:
-    """What comes while one looks is not seen, and positions are refused at once."""
+    """Start and stop are resolved before the first message, so later messages aren't shown.
+
+    A position that `peek` can't use is refused immediately.
+    """
     broker = fill_broker(2)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.produce(tp(0), b"")
@@ -177,7 +185,7 @@ def test_both_ends_are_asked_before_the_first_message() -> None:
 
 
 def test_a_look_stops_before_what_is_undecided() -> None:
-    """An open transaction's messages are not waited for; who reads uncommitted ones sees them."""
+    """Messages of an open transaction are not waited for; read_uncommitted shows them."""
     broker = fill_broker(2)
     broker.produce(tp(0), b"", transaction=broker.transaction())
     broker.produce(tp(0), b"")
@@ -188,7 +196,7 @@ def test_a_look_stops_before_what_is_undecided() -> None:
 
 
 class Growing(MemoryBroker):
-    """A message comes right before each question for an instant."""
+    """A broker that gets two messages right before each lookup by instant."""
 
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
@@ -200,7 +208,7 @@ class Growing(MemoryBroker):
 
 
 def test_a_look_never_goes_beyond_the_end_it_began_with() -> None:
-    """An answer that lies behind the stable end that was asked before is moved there."""
+    """A stop above the stable end, which was asked first, is moved to the stable end."""
     broker = Growing()
     broker.create_topic("orders")
     broker.produce(tp(0), b"", timestamp=FIRST)
@@ -208,8 +216,10 @@ def test_a_look_never_goes_beyond_the_end_it_began_with() -> None:
 
 
 def test_what_is_gone_is_told() -> None:
-    """A look never passes over a loss in silence: neither at a given start, nor while
-    it reads, nor after a topic was made anew.
+    """`peek` never passes over a loss: it raises DataLossError or IdentityError.
+
+    Messages may be deleted before a given start or during the read, or the topic was made
+    again.
     """
     broker = fill_broker(5)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
@@ -228,8 +238,9 @@ def test_what_is_gone_is_told() -> None:
 def test_a_limit_takes_the_first_and_reads_no_further(
     lengths: list[int], limit: int, rows_max: int
 ) -> None:
-    """Exactly the first so many in order, no batch beyond that of the last one, and
-    every read that was begun has ended.
+    """A limit shows exactly the first messages, and reads no batch after the last of them.
+
+    Every read that began has ended.
     """
     broker = fill_broker(*lengths)
     readers = Readers(broker, rows_max)
@@ -244,7 +255,7 @@ def refuse_batch(_: pa.RecordBatch) -> None:
 
 
 def test_a_look_that_is_left_lets_its_reader_go() -> None:
-    """Who stops taking ends the look: nothing more is read, and nothing stays open."""
+    """If the caller stops, nothing more is read, and no reader stays open."""
     broker = fill_broker(9, 9)
     readers = Readers(broker)
     with pytest.raises(LookupError):
@@ -256,7 +267,7 @@ def test_a_look_that_is_left_lets_its_reader_go() -> None:
 
 
 def odd_messages() -> MemoryBroker:
-    """All that a message can be."""
+    """Returns a broker with unusual messages: odd bytes, nulls, long values, odd timestamps."""
     broker = MemoryBroker()
     broker.create_topic("orders")
     broker.produce(
@@ -277,9 +288,7 @@ def messages_of(broker: MemoryBroker) -> Messages:
 
 
 def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
-    """What is read back from the file is what was read from the topic; also where that
-    was nothing.
-    """
+    """A Parquet file holds the messages as they were read from the topic, or none."""
     path = tmp_path / "look.parquet"
     assert write_messages(messages_of(odd_messages()), path) == 4
     file_table, topic_table = (
@@ -297,8 +306,10 @@ def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
 
 
 def test_json_lines_lose_nothing(tmp_path: Path) -> None:
-    """One object a line; bytes that are no text, missing values, doubled headers and
-    timestamps beyond the calendar all come back.
+    """JSON lines lose nothing: there is one object per line.
+
+    Bytes that are no text, missing values, doubled headers and timestamps after the year 9999
+    come back.
     """
     path = tmp_path / "look.jsonl"
     assert write_messages(messages_of(odd_messages()), path) == 4
@@ -332,7 +343,7 @@ def test_json_lines_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["look.parquet", "look.jsonl"])
 def test_a_file_is_whole_or_not_there(name: str, tmp_path: Path) -> None:
-    """A look that fails leaves the file that was there before, and nothing beside it."""
+    """If writing fails, the existing file stays, and no other file is left."""
     path = tmp_path / name
     path.write_bytes(b"before")
     broker = fill_broker(9)
@@ -349,14 +360,14 @@ def test_a_file_is_whole_or_not_there(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_needs_a_form_and_a_folder(tmp_path: Path) -> None:
-    """Neither is guessed, and nothing is read for a file that can't be."""
+    """A file with an unknown ending or a missing folder is refused before any message is read."""
     for path in (tmp_path / "look.csv", tmp_path / "look", tmp_path / "nowhere" / "look.jsonl"):
         with pytest.raises(SpecError):
             write_messages(lambda _: pytest.fail("read"), path)
 
 
 def test_people_see_text_and_no_control_characters() -> None:
-    """Every column of each message as one printable line, long ones cut."""
+    """Each message is one printable line with all columns; long values are cut."""
     rows = [row for batch in take_batches(messages_of(odd_messages())) for row in printable(batch)]
     assert all(len(row) == len(PRINTED) and all(cell.isprintable() for cell in row) for row in rows)
     assert rows[0] == (

@@ -1,6 +1,4 @@
-"""A lost ledger comes back from the table's receipts, and nothing that contradicts them
-is overwritten.
-"""
+"""A lost ledger is rebuilt from the table's receipts; a ledger that contradicts them is refused."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, windo
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Windows 0, 1 and, after a gap, 3."""
+    """A scene with windows 0, 1 and, after a gap, 3."""
     return Scene.of(tmp_path, [0, 1, 3])
 
 
 def _contents(scene: Scene) -> list[object]:
-    """All that a ledger says about the scene."""
+    """Returns everything that a ledger holds about the scene."""
     ledger = scene.ledger
     windows = [window(n) for n in range(5)]
     return [
@@ -39,9 +37,7 @@ def _contents(scene: Scene) -> list[object]:
 
 
 def test_everything_comes_back(scene: Scene) -> None:
-    """After a rebuild the ledger says what the lost one said, and verification finds
-    nothing wrong.
-    """
+    """A rebuilt ledger equals the lost one, and verification finds nothing wrong."""
     contents_before = _contents(scene)
     scene.lose_ledger()
     done = rebuild("orders", scene.sink, scene.ledger)
@@ -51,7 +47,7 @@ def test_everything_comes_back(scene: Scene) -> None:
 
 
 def test_twice_is_once(scene: Scene) -> None:
-    """A second rebuild, and one of a whole ledger, change nothing."""
+    """A second rebuild, and a rebuild of a ledger that is complete, change nothing."""
     contents_before = _contents(scene)
     rebuild("orders", scene.sink, scene.ledger)
     rebuild("orders", scene.sink, scene.ledger)
@@ -59,7 +55,7 @@ def test_twice_is_once(scene: Scene) -> None:
 
 
 def test_table_without_receipts(tmp_path: Path) -> None:
-    """A table that no window was committed to still gives the ledger its id back."""
+    """A table without committed windows still gives the ledger its id back."""
     scene = Scene.of(tmp_path, [])
     identity = scene.ledger.identity()
     scene.lose_ledger()
@@ -68,14 +64,14 @@ def test_table_without_receipts(tmp_path: Path) -> None:
 
 
 def test_no_table(tmp_path: Path, scene: Scene) -> None:
-    """Without a table there is nothing to rebuild from."""
+    """Without a table, a rebuild raises SpecError."""
     fresh = type(scene.sink)(str(tmp_path / "none"), scene.sink.schema)
     with pytest.raises(SpecError, match="There is no table yet"):
         rebuild("orders", fresh, scene.ledger)
 
 
 def test_another_ledger_is_refused(tmp_path: Path, scene: Scene) -> None:
-    """A ledger that holds another table's boundaries keeps them."""
+    """A ledger with another table's boundaries is refused, and stays as it is."""
     (tmp_path / "b").mkdir()
     other_scene = Scene.of(tmp_path / "b", [0])
     contents_before = _contents(other_scene)
@@ -85,7 +81,7 @@ def test_another_ledger_is_refused(tmp_path: Path, scene: Scene) -> None:
 
 
 def test_contradiction_is_refused(tmp_path: Path, scene: Scene) -> None:
-    """A ledger of the right id whose boundary cuts elsewhere is left as it is."""
+    """A ledger with another boundary at the same label is refused."""
     ledger = open_ledger(str(tmp_path / "new.db"))
     ledger.adopt_identity(scene.ledger.identity())
     ledger.freeze(
@@ -107,7 +103,7 @@ def test_contradiction_is_refused(tmp_path: Path, scene: Scene) -> None:
 
 
 def test_other_plan_is_refused(tmp_path: Path, scene: Scene) -> None:
-    """A ledger with another plan of a committed window is refused, naming the window."""
+    """A ledger with another plan of a committed window is refused with the window's name."""
     ledger = open_ledger(str(tmp_path / "new.db"))
     ledger.adopt_identity(scene.ledger.identity())
     planned = plan(scene.sink, 1)
@@ -121,15 +117,13 @@ def test_other_plan_is_refused(tmp_path: Path, scene: Scene) -> None:
 
 
 def test_another_pipelines_table(scene: Scene) -> None:
-    """A spec whose table belongs to another pipeline gets nothing."""
+    """A table of another pipeline is refused."""
     with pytest.raises(IdentityError, match="belongs to pipeline orders, the spec is of invoices"):
         rebuild("invoices", scene.sink, scene.ledger)
 
 
 def test_receipts_that_disagree(scene: Scene) -> None:
-    """Receipts that name another ledger than the table, or cut one label in two ways,
-    are refused.
-    """
+    """Receipts that name another ledger than the table, or cut one label twice, are refused."""
     receipts = [c.receipt for c in scene.sink.receipts()]
     bound = scene.sink.owner()
     assert bound is not None
@@ -151,8 +145,9 @@ def test_receipts_that_disagree(scene: Scene) -> None:
 
 
 def test_a_replaced_source_comes_back(scene: Scene) -> None:
-    """Two receipts that meet where the source was replaced give back the boundary and
-    the rebase, and what lies above.
+    """If two receipts meet at a rebase, the boundary and the rebase come back.
+
+    Boundaries above come back, too.
     """
     for number, offsets in ((4, (0, 7)), (5, (7, 9))):
         scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
@@ -170,8 +165,9 @@ def test_a_replaced_source_comes_back(scene: Scene) -> None:
 
 
 def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
-    """No receipt saw the label: what is after it comes back, and the first window of
-    the gap is doubted instead of taken for empty.
+    """If a rebase was in a gap between windows, the windows after it come back.
+
+    A note names the gap, and the first window of the gap isn't taken for empty.
     """
     scene.commit_plan(plan_of(scene.sink, window(4), (0, 7), [ANEW]))
     scene.ledger.freeze("orders", [plan_of(scene.sink, window(5), (7, 9), [ANEW]).stop])
@@ -190,8 +186,9 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
 
 
 def test_a_topic_that_came_in_a_gap(scene: Scene) -> None:
-    """The boundary that brought it is lost with its ledger; those above come back and
-    cut as they did, and it can be frozen again.
+    """If a topic joined in a gap, its first boundary is lost with the ledger.
+
+    The boundaries above come back with the same offsets, and the lost one can be frozen again.
     """
     brought = Boundary.of(
         window(5).start,
@@ -215,7 +212,10 @@ def test_a_topic_that_came_in_a_gap(scene: Scene) -> None:
 
 
 def test_batches_come_back(tmp_path: Path) -> None:
-    """With their numbers, and their requests: a retry of one reports the batch that it ran."""
+    """Micro-batches come back with their numbers and their requests.
+
+    A request that is repeated gets the batch that it ran.
+    """
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     newest = scene.ledger.newest("orders", 9)
     scene.lose_ledger()

@@ -1,6 +1,4 @@
-"""Lost receipts come back from the ledger's copies: the very bytes that were committed,
-or nothing.
-"""
+"""Lost receipts are restored from the ledger's copies, byte by byte, or not at all."""
 
 from __future__ import annotations
 
@@ -21,25 +19,25 @@ from windrow.ingest.testing.contracts.windows import plan_of, window
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Three hours in a row."""
+    """A scene with three hours in a row."""
     return Scene.of(tmp_path, [0, 1, 2])
 
 
 def files(scene: Scene) -> list[Path]:
-    """The receipts, in the order of windows."""
+    """Returns the files of the receipts, in the order of windows."""
     return sorted((Path(scene.sink.uri) / "_windrow" / "receipts").iterdir())
 
 
 def contents(scene: Scene) -> dict[str, bytes]:
-    """All that lies in the receipts' folder."""
+    """Returns the bytes of all files in the receipts' folder, by name."""
     return {file.name: file.read_bytes() for file in files(scene)}
 
 
 def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
-    """One that is gone and one that is damaged, of the same length; shown first,
-    restored then, and all verifies.
+    """A missing receipt and a damaged one of the same length are restored byte by byte.
 
-    The good one stays.
+    A dry run shows them first. Good receipts aren't written again, and verification finds
+    nothing.
     """
     scene.commit(2, generation=1)
     contents_before, (deleted_file, damaged, *good) = contents(scene), files(scene)
@@ -60,7 +58,7 @@ def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
 def test_only_what_was_written_is_said_to_be_restored(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that writes nothing has restored nothing: what is wrong with its receipt is told."""
+    """If the store wrote nothing, the window is reported as failed, not as restored."""
     files(scene)[0].unlink()
     monkeypatch.setattr(TableAudit, "restore", lambda *_, **__: None)
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
@@ -69,8 +67,9 @@ def test_only_what_was_written_is_said_to_be_restored(
 
 
 def test_another_text_is_refused(scene: Scene) -> None:
-    """A copy that isn't what the commit named (another attempt, an older generation)
-    restores nothing, and says so; others come back.
+    """A copy that differs from the text named by the commit is refused and reported.
+
+    Such a copy is of another attempt or generation. Other receipts are restored.
     """
     scene.commit(1, generation=1)
     (first, second), (newest,) = (
@@ -96,7 +95,7 @@ def test_another_text_is_refused(scene: Scene) -> None:
 
 
 def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
-    """The window is named, and what is left to do."""
+    """If the ledger has no copy, the window is reported as failed."""
     files(scene)[1].unlink()
     scene.lose_ledger()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
@@ -109,7 +108,10 @@ def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
 def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where windows can't be replaced, one that the table lacks has lost its receipt, too."""
+    """If windows can't be replaced, a window that only the ledger knows is reported as failed.
+
+    Others are restored.
+    """
     monkeypatch.setattr(scene.sink.store, "capabilities", Capabilities(replaces=False))
     recorded = scene.ledger.recorded_receipts("orders")[2]
     other_plan = plan_of(scene.sink, window(7), (70, 80))
@@ -126,9 +128,7 @@ def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
 
 
 def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
-    """Whatever text is offered: only the one that the commit named is taken, and where
-    that is there, nothing is written.
-    """
+    """A good receipt is never overwritten, and only the text that the commit named is taken."""
     contents_before, (recorded, *_) = contents(scene), scene.ledger.recorded_receipts("orders")
     with pytest.raises(RefusedError, match="is not the text"):
         scene.sink.audit().restore(
@@ -141,8 +141,8 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
 
 
 def commit_older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The text of a receipt as a version committed it that wrote its JSON another way:
-    with spaces here.
+    """Commits a window as an older version whose JSON had spaces, and returns the
+    receipt's text.
     """
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -158,8 +158,9 @@ def commit_older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_receipt_of_another_version_comes_back_as_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger keeps the text, not what this version would make of it: also when a
-    run reports it, and after the ledger was rebuilt.
+    """A receipt with the JSON of another version is restored byte by byte.
+
+    The ledger keeps the text itself, also after a rebuild.
     """
     text = commit_older(scene, 3, monkeypatch)
     reopened = type(scene.sink)(scene.sink.uri, scene.sink.schema)

@@ -1,4 +1,4 @@
-"""Arithmetic of the time for which unread messages are still kept."""
+"""The time for which unread messages are still kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ODD = "0 0,1,9 * * *"
 
 
 def topic_keeping(kept_hours: int | None, name: str = "t") -> TopicInfo:
-    """One that keeps messages for so many hours."""
+    """Returns a topic that keeps messages for so many hours; None: for ever."""
     return TopicInfo(
         name,
         "id",
@@ -45,12 +45,12 @@ def topic_keeping(kept_hours: int | None, name: str = "t") -> TopicInfo:
 def unread_partition(
     records: int, age: int, lost_offsets: int = 0, name: str = "t"
 ) -> PartitionLag:
-    """A topic-partition whose first unread message is so many hours old."""
+    """Returns a topic-partition whose first unread message is `age` hours old."""
     return PartitionLag(name, 0, 0, records, records, age * 3600.0, lost_offsets)
 
 
 def next_open(grid: str, committed: set[datetime], now: datetime) -> datetime:
-    """The start of the next window of a pipeline of which these windows are committed."""
+    """Returns the start of a pipeline's next window, if these windows are committed."""
     sink = SimpleNamespace(committed=lambda windows: {w for w in windows if w.start in committed})
     pipeline: Any = SimpleNamespace(spec=SimpleNamespace(id="p"), sink=sink, now=lambda: now)
     window = next_window(pipeline, SimpleNamespace(start=START, grid=grid))  # type: ignore[arg-type]
@@ -59,8 +59,9 @@ def next_open(grid: str, committed: set[datetime], now: datetime) -> datetime:
 
 
 def test_the_next_window() -> None:
-    """The first window that is not committed, from the pipeline's start on; what was
-    committed before the start doesn't matter, nor does the time.
+    """The next window is the first one after the pipeline's start that is not committed.
+
+    Neither the time nor windows before the start matter.
     """
     later = START + 10 * HOUR
     assert next_open("hourly", set(), later) == START
@@ -73,7 +74,7 @@ def test_the_next_window() -> None:
 
 
 def test_an_early_gap_costs_little() -> None:
-    """On a fine grid that began long ago, windows far behind a gap aren't asked for."""
+    """On a fine grid that began long ago, windows far after the first gap aren't asked for."""
     window_counts = list[int]()
     sink = SimpleNamespace(committed=lambda windows: window_counts.append(len(windows)) or set())
     later = START + timedelta(days=3000)
@@ -85,7 +86,7 @@ def test_an_early_gap_costs_little() -> None:
 
 @given(st.sets(st.integers(0, 20)), st.sampled_from(["hourly", "daily", ODD]))
 def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> None:
-    """Whatever was committed, in whatever order, it is the lowest label that isn't among them."""
+    """The next window is the lowest one that isn't committed, in any order of commits."""
     labels = [START, *labels_between(grid, START, START + timedelta(days=30))][:22]
     lowest = next(i for i in range(22) if i not in committed)
     done = {labels[i] for i in committed}
@@ -105,8 +106,9 @@ def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> No
     ],
 )
 def test_windows(kept_hours: int | None, age: int, level: str) -> None:
-    """It warns before the oldest open window begins to expire, when a quarter of the
-    retention or two windows are left, and after.
+    """A margin is a warning before and after the oldest open window begins to expire.
+
+    It warns when a quarter of the retention or two windows are left.
     """
     assert (
         margin_of_window(
@@ -117,7 +119,7 @@ def test_windows(kept_hours: int | None, age: int, level: str) -> None:
 
 
 def test_the_topic_that_forgets_first_counts() -> None:
-    """Of several topics it is the one with the shortest retention that is named."""
+    """The topic with the shortest retention is named."""
     margin = margin_of_window(
         FIRST,
         [topic_keeping(500, "a"), topic_keeping(12, "b"), topic_keeping(None, "c")],
@@ -130,8 +132,9 @@ def test_the_topic_that_forgets_first_counts() -> None:
 
 
 def test_windows_that_lost_their_beginning() -> None:
-    """Where a frozen start is gone, it fails and names the topic-partition, however
-    long the retention is.
+    """If messages at a frozen start are deleted, the margin fails with the topic-partition.
+
+    The retention doesn't matter.
     """
     margin = margin_of_window(
         FIRST, [topic_keeping(None)], [TopicPartition("t", 0)], START, deletes=False
@@ -152,8 +155,9 @@ def test_windows_that_lost_their_beginning() -> None:
     ],
 )
 def test_batches(part: PartitionLag, kept_hours: int | None, level: str) -> None:
-    """It is the age of the first unread message that is held against the retention;
-    what is gone already fails.
+    """For micro-batches, the age of the first unread message is compared with the retention.
+
+    Lost offsets fail.
     """
     assert (
         margin_of_unread(
@@ -164,8 +168,8 @@ def test_batches(part: PartitionLag, kept_hours: int | None, level: str) -> None
 
 
 def test_the_message_that_expires_first_counts() -> None:
-    """Of several topic-partitions it is not the oldest message that is named, but the
-    one that goes first.
+    """The topic-partition whose message expires first is named, not the one with the oldest
+    message.
     """
     margin = margin_of_unread(
         [unread_partition(1, 90, name="a"), unread_partition(1, 2, name="b")],
@@ -177,7 +181,7 @@ def test_the_message_that_expires_first_counts() -> None:
 
 
 def compacted_topic(deletes_kept: int | None) -> TopicInfo:
-    """One in which nothing expires by time but what deletes, after so many hours."""
+    """Returns a compacted topic that keeps deletes for so many hours; None: for ever."""
     delete_retention_ms = None if deletes_kept is None else deletes_kept * 3_600_000
     return TopicInfo(
         "t", "id", 1, compacted=True, retention_ms=None, delete_retention_ms=delete_retention_ms
@@ -189,8 +193,9 @@ def compacted_topic(deletes_kept: int | None) -> TopicInfo:
     [(None, 1000, "ok"), (48, 36, "ok"), (48, 37, "warn"), (9, 10, "warn")],
 )
 def test_deletes_of_a_compacted_topic(kept_hours: int | None, age: int, level: str) -> None:
-    """Where a delete takes a row out, the time that compaction leaves it counts as retention
-    does, and the setting is named; where rows are only appended, it doesn't count.
+    """If deletes remove rows, a compacted topic's delete.retention.ms counts as retention.
+
+    The advice names the setting. If rows are only appended, it doesn't count.
     """
     window_margin = margin_of_window(
         FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=True
@@ -216,7 +221,7 @@ def test_deletes_of_a_compacted_topic(kept_hours: int | None, age: int, level: s
 
 
 def test_what_went_with_the_deletes() -> None:
-    """Past the time it is said what may be wrong now: rows that stay."""
+    """If deletes may be gone already, the message says that their rows stay in the table."""
     late = margin_of_window(FIRST, [compacted_topic(9)], [], START + 10 * HOUR, deletes=True)
     waiting = margin_of_unread([unread_partition(5, 10)], {"t": compacted_topic(9)}, deletes=True)
     for margin in (late, waiting):
@@ -227,8 +232,9 @@ def test_what_went_with_the_deletes() -> None:
 def test_a_window_that_is_longer_than_its_messages_are_kept(
     kept_hours: int | None, level: str
 ) -> None:
-    """A daily window of a topic that keeps deletes for a day, as Kafka does by default, is
-    warned of before it is over: then it would be too late.
+    """If a window is longer than its deletes are kept, there is a warning before it ends.
+
+    After its end it would be too late. Kafka keeps deletes for a day by default.
     """
     day = window_at("p", "daily", START)
     margin = margin_of_window(day, [compacted_topic(kept_hours)], [], START + HOUR, deletes=True)
@@ -237,7 +243,7 @@ def test_a_window_that_is_longer_than_its_messages_are_kept(
 
 
 def test_for_ever_as_a_number() -> None:
-    """The greatest number that Kafka takes as a retention is no date, and expires never."""
+    """The largest retention that Kafka accepts never expires."""
     ever = 2**63 - 1
     topics = [TopicInfo("t", "id", 1, True, ever, delete_retention_ms=ever)]
     margin = margin_of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
@@ -250,8 +256,10 @@ def test_for_ever_as_a_number() -> None:
 def batch_pipeline(
     frozen: list[int], committed: set[int], log_start: int, key: PrimaryKey | None = None
 ) -> Any:
-    """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10
-    hours ago and keeps them for 48 hours, and what deletes for 9.
+    """Returns a pipeline of micro-batches with ten offsets each.
+
+    Its log has 100 messages that are 10 hours old. The topic keeps messages for 48 hours, and
+    deletes for 9.
     """
     broker = MemoryBroker(clock=lambda: 0)
     hour_ms = 3_600_000
@@ -283,9 +291,7 @@ def batch_pipeline(
 
 
 def test_a_batch_that_is_not_committed_is_unread() -> None:
-    """Its boundary is frozen, and what it holds can still get lost: it counts from its
-    beginning, the first one too.
-    """
+    """A micro-batch that is frozen but not committed counts as unread from its start."""
     uncommitted, committed = batch_pipeline([1, 2], {0}, 15), batch_pipeline([1, 2], {0, 1}, 15)
     assert "t[0]@20, is kept for 38.0 h more" in retention_margin(committed).message
     assert retention_margin(uncommitted).level == "fail"
@@ -293,12 +299,12 @@ def test_a_batch_that_is_not_committed_is_unread() -> None:
 
 
 def test_the_boundary_0_has_no_batch_before_it() -> None:
-    """Where the pipeline begins nothing is to be committed: unread is what comes after it."""
+    """No micro-batch ends at boundary 0, so messages after it are unread."""
     assert "t[0]@0" in retention_margin(batch_pipeline([0], set(), 0)).message
 
 
 def test_before_anything_was_cut_nothing_is_lost() -> None:
-    """A pipeline that hasn't begun misses nothing that went before it; one that has, does."""
+    """A pipeline that hasn't begun loses nothing; one that has begun does."""
     assert retention_margin(batch_pipeline([], set(), 15)).level == "ok"
     assert retention_margin(batch_pipeline([0], set(), 15)).level == "fail"
 
@@ -313,5 +319,5 @@ def test_before_anything_was_cut_nothing_is_lost() -> None:
     ],
 )
 def test_whose_deletes_count(key: PrimaryKey | None, says: str) -> None:
-    """Those of a table with a primary key, unless versions decide and nothing is deleted."""
+    """Deletes count for a table with a primary key, unless a version column decides."""
     assert says in retention_margin(batch_pipeline([1, 2], {0, 1}, 15, key)).message

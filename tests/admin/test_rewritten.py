@@ -1,4 +1,6 @@
-"""Values of every type keep their checksum through Delta, whoever writes the files anew."""
+"""Values of every type keep their checksum in a Delta table, whichever program rewrites
+the files.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ ROWS = pa.schema([pa.field(name, kind) for name, (kind, _) in VALUES.items()])
 
 
 def columns(rows: int) -> pa.RecordBatch:
-    """Every value and nulls, in turn."""
+    """Returns rows in which each column repeats its values and a null."""
     return pa.record_batch(
         [
             pa.array([[None, *v][i % (len(v) + 1)] for i in range(rows)], k)
@@ -78,7 +80,7 @@ def columns(rows: int) -> pa.RecordBatch:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
-    """A window of ten rows in each of two splits."""
+    """A table with one window that has two splits of ten rows."""
     new_sink = DeltaBoth(str(tmp_path / "all"), ROWS)
     commit_rows(new_sink, columns(10))
     return new_sink
@@ -104,9 +106,7 @@ REWRITES: dict[str, Callable[[DeltaTable], object]] = {
 def test_no_value_of_any_type_is_changed_by_a_rewrite(
     sink: DeltaBoth, rewrite: Callable[[DeltaTable], object]
 ) -> None:
-    """Whatever deltalake does to the files, their values are found to be those that
-    were committed.
-    """
+    """After any rewrite by deltalake, verification finds the committed values."""
     rewrite(DeltaTable(sink.uri))
     receipts = [c.receipt for c in sink.receipts()]
     assert compare_contents(receipts, sink.audit(), sink.dead_letters) == []
@@ -139,8 +139,9 @@ def test_no_value_of_any_type_is_changed_by_a_rewrite(
 def test_no_value_of_any_type_is_changed_by_another_writer(
     sink: DeltaBoth, written: dict[str, Any]
 ) -> None:
-    """Files of other programs, with timestamps of 96 bits and without Arrow's schema,
-    have the same checksum.
+    """Files of other writers have the same checksum.
+
+    Some have timestamps of 96 bits, some have no Arrow schema.
     """
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Verification finds every kind of damage, and nothing where nothing is wrong."""
+"""Verification finds every kind of damage, and nothing in a healthy table."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, recei
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Three hours in a row."""
+    """A scene with three hours in a row."""
     return Scene.of(tmp_path, [0, 1, 2])
 
 
 def wrong_findings(verified: Verified) -> list[tuple[str, str | None, str]]:
-    """(about, window, what) of everything that is not mere information."""
+    """Returns (about, window, message) of all findings that are not mere information."""
     return [(f.about, f.window, f.message) for f in verified.findings if f.level != "info"]
 
 
 def test_healthy(scene: Scene) -> None:
-    """Of a healthy pipeline there is nothing to say."""
+    """A healthy pipeline has no findings."""
     verified = scene.verify()
     assert (verified.windows, verified.rows, verified.findings, verified.exit_code) == (
         3,
@@ -59,14 +59,17 @@ def test_healthy(scene: Scene) -> None:
 
 
 def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
-    """A replaced window and a compacted table are healthy."""
+    """A table with a replaced window, after compaction, has no findings."""
     scene.commit(1, generation=1)
     DeltaTable(scene.sink.uri).optimize.compact()
     assert scene.verify().findings == ()
 
 
 def test_a_store_that_is_away_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can't be reached for one window can't be for the next: each would wait as long."""
+    """A store that doesn't answer for one window isn't asked for the next one.
+
+    Each question would wait as long.
+    """
     asked_windows: list[str] = []
 
     def count(window: Window, attempt: str) -> int:
@@ -79,13 +82,13 @@ def test_a_store_that_is_away_is_asked_once(scene: Scene, monkeypatch: pytest.Mo
 
 
 def test_no_table(tmp_path: Path) -> None:
-    """A pipeline that never ran has no windows, and nothing is wrong with it."""
+    """A pipeline that never ran has no windows and no findings."""
     scene = Scene.of(tmp_path, [])
     assert scene.verify() == Verified(0, 0, ())
 
 
 def test_gap_is_information(tmp_path: Path) -> None:
-    """Windows that were not run are listed, and are not wrong."""
+    """Windows that were not run are reported as information."""
     verified = Scene.of(tmp_path, [0, 3]).verify()
     assert [(f.level, f.about, f.message) for f in verified.findings] == [
         ("info", "windows", "not committed: 2026-01-02T01:00:00Z / 2026-01-02T03:00:00Z")
@@ -94,7 +97,7 @@ def test_gap_is_information(tmp_path: Path) -> None:
 
 
 def test_a_gap_beside_an_unreadable_receipt_is_a_gap(tmp_path: Path) -> None:
-    """Only the gap that the unreadable window fills is none."""
+    """A gap that is the window of an unreadable receipt isn't reported; other gaps are."""
     scene = Scene.of(tmp_path, [0, 2, 4])
     receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
     assert [f.message for f in check_tiling(receipts, {window(1).key})] == [
@@ -104,7 +107,7 @@ def test_a_gap_beside_an_unreadable_receipt_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_lost_rows(scene: Scene) -> None:
-    """Rows that were deleted behind our back are found, with their window and topic-partition."""
+    """Rows that another program deleted are found, with window and topic-partition."""
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12"
     )
@@ -120,7 +123,7 @@ def _append(scene: Scene, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def test_duplicated_rows(scene: Scene) -> None:
-    """A row that is there twice is found, even where the number is right by chance."""
+    """A row that is there twice is found, even if the number of rows is right."""
     _append(scene, lambda row: row)
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
@@ -131,7 +134,7 @@ def test_duplicated_rows(scene: Scene) -> None:
 
 
 def test_row_of_another_window(scene: Scene) -> None:
-    """A row whose offset lies outside the window's range is found."""
+    """A row with an offset outside the window's range is found."""
     _append(
         scene,
         lambda row: row.set_column(
@@ -146,7 +149,7 @@ def test_row_of_another_window(scene: Scene) -> None:
 
 
 def test_foreign_window(scene: Scene) -> None:
-    """Rows under a window that no receipt names are found."""
+    """Rows under a window without a receipt are found."""
     key = pa.array(["2026-01-05T00:00:00Z"], pa.string())
     _append(
         scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key)
@@ -157,8 +160,9 @@ def test_foreign_window(scene: Scene) -> None:
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
 def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
-    """Data files that are gone, or are no Parquet any more, are lost data: each window
-    is told, and the way back to its rows works.
+    """Data files that are missing or not Parquet are reported with their windows.
+
+    The advice says how to get the rows back, and a replay does.
     """
     files = sorted(Path(scene.sink.uri).glob("data/*/*.parquet"))
     for file in (files[0], files[-1]):
@@ -179,8 +183,9 @@ def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
 
 
 def test_lost_dead_letters(scene: Scene) -> None:
-    """Dead letters that are gone, some or with their whole table, are found window by
-    window; so are more than there were.
+    """Missing and additional dead letters are found, with their windows.
+
+    If their whole table is missing, each window is reported.
     """
     dead = f"{scene.sink.uri}_dead"
     letters = DeltaTable(dead).to_pyarrow_table(filters=[("_window", "=", window(2).key)])
@@ -198,9 +203,7 @@ def test_lost_dead_letters(scene: Scene) -> None:
 
 
 def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
-    """Neither those of a replaced generation nor those of an attempt that died before
-    its commit.
-    """
+    """Dead letters of a replaced generation, or of an attempt without a commit, don't count."""
     scene.commit(1, generation=1)
     died = plan(scene.sink, 2)
     scene.sink.commit_dead(died, "died", stage(scene.sink, died, 0, "died"))
@@ -208,9 +211,7 @@ def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
 
 
 def test_missing_dead_file(scene: Scene) -> None:
-    """A dead letters' file that is gone is lost data, too, and the other windows are
-    still looked at.
-    """
+    """A missing file of dead letters is found, and other windows are still verified."""
     next(Path(f"{scene.sink.uri}_dead").rglob("*.parquet")).unlink()
     DeltaTable(f"{scene.sink.uri}_dead").delete("_window = '2026-01-02T02:00:00Z'")
     assert [(level, about) for level, about, _ in levels(scene.verify())] == [
@@ -219,7 +220,7 @@ def test_missing_dead_file(scene: Scene) -> None:
 
 
 def levels(verified: Verified) -> list[tuple[str, str, str | None]]:
-    """(level, about, window) of everything that is said."""
+    """Returns (level, about, window) of all findings."""
     return [(f.level, f.about, f.window) for f in verified.findings]
 
 
@@ -227,9 +228,7 @@ def levels(verified: Verified) -> list[tuple[str, str, str | None]]:
     "damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes().replace(b"10", b"11"))]
 )
 def test_unreadable_receipts(scene: Scene, damage: Callable[[Path], None]) -> None:
-    """Receipts that are gone or damaged are each told, with the way back; the other
-    windows are verified all the same.
-    """
+    """Receipts that are missing or damaged are reported with advice; other windows are verified."""
     for n in (0, 1):
         damage(receipt_file(scene, n))
     DeltaTable(scene.sink.uri).delete(
@@ -245,7 +244,7 @@ def test_unreadable_receipts(scene: Scene, damage: Callable[[Path], None]) -> No
 
 
 def test_the_receipt_of_a_window_without_rows_is_missed(scene: Scene) -> None:
-    """No data file says that the window is there: only the table's log does."""
+    """The missing receipt of a window without rows is found through the table's log."""
     empty = scene.commit_plan(plan_of(scene.sink, window(3), (30, 30)))
     receipt_file(scene, 3).unlink()
     assert levels(scene.verify()) == [("wrong", "receipts", empty.window.key)]
@@ -254,9 +253,7 @@ def test_the_receipt_of_a_window_without_rows_is_missed(scene: Scene) -> None:
 
 
 def test_unreadable_batches_are_no_gap(tmp_path: Path) -> None:
-    """A micro-batch whose receipt is damaged was committed: it isn't told as lost on
-    top of that.
-    """
+    """A micro-batch with a damaged receipt was committed, so it is not reported as a gap, too."""
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     receipt_file(scene, 0, "batch-000000000").unlink()
     receipt_file(scene, 1, "batch-000000001").unlink()
@@ -264,7 +261,7 @@ def test_unreadable_batches_are_no_gap(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone(scene: Scene) -> None:
-    """An unmounted disk is told once, as what it is, and not as so many lost windows."""
+    """A missing table, such as an unmounted disk, is one finding, not one for each window."""
     Path(scene.sink.uri).rename(scene.folder / "unmounted")
     (finding,) = scene.verify().findings
     assert (finding.level, finding.about) == ("wrong", "table")
@@ -272,7 +269,7 @@ def test_a_table_that_is_gone(scene: Scene) -> None:
 
 
 def test_a_ledger_of_another_table(scene: Scene) -> None:
-    """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
+    """If the ledger names another table than the spec, that is a finding."""
     identity = scene.sink.identity
     scene.ledger.rebind("orders", "delta:/elsewhere", None, [])
     assert [message for _, _, message in wrong_findings(scene.verify())] == [
@@ -281,8 +278,9 @@ def test_a_ledger_of_another_table(scene: Scene) -> None:
 
 
 def test_a_copy_that_differs(scene: Scene) -> None:
-    """A copy of another attempt at the generation that counts, or of a newer
-    generation, is wrong, and a rebuild takes the table's word.
+    """A copy in the ledger from another attempt, or a newer generation, is wrong.
+
+    A rebuild replaces it by the table's receipt.
     """
     committed_receipt = scene.commit(3)
     for copy in (
@@ -298,8 +296,9 @@ def test_a_copy_that_differs(scene: Scene) -> None:
 
 
 def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
-    """The second commit has another attempt, and perhaps an older generation: the
-    ledger's copy follows the table.
+    """If a table was lost and its window was run again, the ledger gets the new receipt.
+
+    If the new generation is older, verification advises a rebuild, which records it.
     """
     scene.commit(0, generation=1)
     shutil.rmtree(scene.sink.uri)
@@ -320,7 +319,7 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
 
 
 def receipt_file(scene: Scene, number: int, key: str | None = None) -> Path:
-    """Where the receipt of the n-th window lies."""
+    """Returns the file of the n-th window's receipt."""
     (file,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(
         f"{(key or window(number).key).replace(':', '_')}.*.json"
     )
@@ -328,7 +327,7 @@ def receipt_file(scene: Scene, number: int, key: str | None = None) -> Path:
 
 
 def test_lost_ledger(scene: Scene) -> None:
-    """An empty ledger lacks everything, and the way out is named."""
+    """An empty ledger lacks everything, and the advice names the rebuild."""
     scene.lose_ledger()
     verified = scene.verify()
     assert {f.about for f in verified.findings} == {"ledger"}
@@ -337,7 +336,7 @@ def test_lost_ledger(scene: Scene) -> None:
 
 
 def test_verification_makes_no_ledger(scene: Scene) -> None:
-    """Where the state file is gone, verification says so and leaves the place as it is."""
+    """Verification doesn't make a ledger if its file is missing."""
     scene.lose_ledger()
     files_before = sorted(scene.folder.rglob("*"))
     assert scene.verify().exit_code == 1
@@ -345,14 +344,14 @@ def test_verification_makes_no_ledger(scene: Scene) -> None:
 
 
 def test_another_ledger(scene: Scene) -> None:
-    """A ledger that holds the windows under an identity of its own is told."""
+    """A ledger with another identity is reported."""
     with scene.ledger.writing(ITSELF) as entries:
         entries.put(IDENTITY, ONLY, "another")
     assert {f.message.rpartition(" ")[2] for f in scene.verify().findings} == {"another"}
 
 
 def test_ledger_that_knows_more(scene: Scene) -> None:
-    """A receipt that only the ledger knows means that the table lost a commit."""
+    """A receipt that only the ledger has means that the table lost a commit."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     later = msgspec.structs.replace(committed_receipt.plan, window=window(7))
     scene.ledger.record(msgspec.structs.replace(committed_receipt, plan=later, digest=later.digest))
@@ -362,8 +361,9 @@ def test_ledger_that_knows_more(scene: Scene) -> None:
 
 
 def test_copy_missing(scene: Scene) -> None:
-    """A run that died between commit and report leaves a ledger without the copy:
-    information, not damage.
+    """A copy that is missing in the ledger is information.
+
+    A run that died between commit and report leaves such a ledger.
     """
     with scene.ledger.writing("orders") as entries:
         for ledger_receipt in entries.highest(RECEIPT):
@@ -374,7 +374,7 @@ def test_copy_missing(scene: Scene) -> None:
 
 
 def test_other_boundary(scene: Scene) -> None:
-    """A ledger whose boundary cuts elsewhere is told with both offsets."""
+    """A boundary that differs in the ledger is reported with both offsets."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     moved = Boundary.of(
         committed_receipt.plan.stop.label,
@@ -395,8 +395,9 @@ def test_other_boundary(scene: Scene) -> None:
 
 
 def test_how_a_cut_was_found_is_no_difference() -> None:
-    """Two boundaries that cut alike are equal, however each mark came about, and with
-    partitions that were added later left out.
+    """Boundaries with the same offsets are equal, whatever the origin of their marks.
+
+    Partitions that were added later and have offset 0 don't count.
     """
     label = window(0).start
     narrow = Boundary.of(
@@ -419,7 +420,7 @@ def test_how_a_cut_was_found_is_no_difference() -> None:
 
 
 def test_topic_recreated(scene: Scene) -> None:
-    """A topic with another id, and another cluster, are told for every window."""
+    """A topic with another id, or another cluster, is reported."""
     scene.broker.topic_id = "another"
     assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "topic shop.orders was deleted and made again"
@@ -431,9 +432,7 @@ def test_topic_recreated(scene: Scene) -> None:
 
 
 def test_expired_is_information(scene: Scene) -> None:
-    """Windows whose messages expired are safe in the table; that they can't be replayed
-    is information.
-    """
+    """Expired messages of a committed window are information: the window can't be replayed."""
     scene.broker.start = 15
     verified = scene.verify()
     assert [f.message for f in verified.findings] == [
@@ -443,9 +442,7 @@ def test_expired_is_information(scene: Scene) -> None:
 
 
 def test_cluster_down(scene: Scene) -> None:
-    """Without the cluster the rest is verified, and the exit code says that something
-    was not looked at.
-    """
+    """If the cluster doesn't answer, the rest is verified, and the exit code is 3."""
     scene.broker.down = True
     verified = scene.verify()
     assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "topic")]
@@ -453,8 +450,9 @@ def test_cluster_down(scene: Scene) -> None:
 
 
 def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
-    """Where messages became several rows, both are counted: a row that is missing and a
-    message that is are each told.
+    """If messages became several rows, rows and messages are counted separately.
+
+    A missing row and a missing message are two different findings.
     """
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     splits = (
@@ -482,8 +480,9 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
 
 
 def test_rows_that_later_ones_replaced_may_be_gone(scene: Scene) -> None:
-    """Where it is known that such rows go: fewer are told, and right; one that is there
-    twice, or too many, are as wrong as ever.
+    """If the table may lack replaced rows, fewer rows are information.
+
+    Doubled rows and too many rows are still wrong.
     """
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
@@ -512,7 +511,7 @@ def test_rows_that_later_ones_replaced_may_be_gone(scene: Scene) -> None:
 
 
 def test_filtered_messages_add_up(scene: Scene) -> None:
-    """They are among those that were read; a receipt that leaves them out of its sum is found."""
+    """Filtered messages are part of the messages read, and a wrong sum is found."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     fewer = msgspec.structs.replace(
         committed_receipt,
@@ -528,7 +527,7 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
 
 
 def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
-    """The stop is the first offset that isn't the window's: a row there lies outside."""
+    """The stop is the first offset after the window: a row with that offset is found."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     inside, beyond = RowsHeld(TOPIC.topic, 0, 9, 9, 0, 9), RowsHeld(TOPIC.topic, 0, 9, 9, 1, 10)
     other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
@@ -539,9 +538,7 @@ def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
 
 
 def test_overlap_and_tiling(scene: Scene) -> None:
-    """An offset under two windows, and neighbours that don't meet, are found by the
-    receipts alone.
-    """
+    """An offset in two windows, and neighbours that don't meet, are found by the receipts alone."""
     first, second, _ = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
     low = Boundary.of(
         second.plan.start.label,
@@ -576,7 +573,7 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
 
 
 def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
-    """Rows of a topic-partition that the window never read are found."""
+    """Rows of a topic-partition that the window didn't read are found."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     good = [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
     assert compare_rows(committed_receipt, good) == []
@@ -587,9 +584,7 @@ def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
 
 
 def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
-    """Where a rebase lies between two windows, that is told, and nothing is wrong;
-    earlier windows can't be replayed.
-    """
+    """A rebase between two windows is information, and earlier windows can't be replayed."""
     scene.commit_plan(plan_of(scene.sink, window(3), (0, 10), [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
     verified = scene.verify()
@@ -604,7 +599,7 @@ def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
 
 
 def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
-    """The ledger's rebase alone says that the pipeline goes on with the new topic."""
+    """A rebase that is only in the ledger makes the new topic right."""
     scene.broker.topic_id = ANEW.topic_id
     assert scene.verify().exit_code == 1
     scene.ledger.rebase("orders", plan_of(scene.sink, window(3), (0, 10), [ANEW]).start)
@@ -614,8 +609,9 @@ def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
 
 
 def test_what_a_rebase_does_not_explain_is_torn() -> None:
-    """Topics that stay are cut alike on both sides; another cluster's offsets are not
-    compared, and a left-out topic is gone.
+    """A rebase changes the offsets of replaced topics only; other differences are found.
+
+    Offsets of another cluster are not compared, and a topic may be left out.
     """
     label = window(0).start
 
@@ -639,9 +635,7 @@ def test_what_a_rebase_does_not_explain_is_torn() -> None:
 
 
 def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
-    """Micro-batches are verified as windows are; one that is missing between them, or
-    before them, is wrong.
-    """
+    """Micro-batches are verified like windows, but a missing one is wrong."""
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     assert scene.verify().findings == ()
     receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
@@ -654,9 +648,7 @@ def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_partial_windows_are_told(scene: Scene) -> None:
-    """What a window was told to go on without is information, in the receipt's own
-    words, and its numbers add up.
-    """
+    """A partial window is reported as information, in the words of its receipt."""
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     split = msgspec.structs.replace(
         committed_receipt.splits[0], read=6, bytes=12, valid=5, rows=5, rows_staged=5, skipped=4
@@ -674,8 +666,10 @@ def test_partial_windows_are_told(scene: Scene) -> None:
 
 
 def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
-    """In any number of splits, from where a new topic begins; a gap, an overlap, and
-    what the boundary doesn't know are found.
+    """A plan's splits must be exactly the offsets between its boundaries.
+
+    A gap, an overlap and an unknown topic-partition are found. A new topic begins at its start
+    mark.
     """
     planned = plan(scene.sink, 1)
     first, *rest = planned.splits
@@ -708,7 +702,7 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
 
 
 def test_a_topic_that_is_gone(scene: Scene) -> None:
-    """As long as the pipeline reads it that is wrong; once it is only carried on, information."""
+    """A deleted topic is wrong while the pipeline reads it, and information afterwards."""
     scene.broker.is_deleted = True
     assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "topic shop.orders was deleted"
@@ -730,7 +724,7 @@ def test_a_topic_that_is_gone(scene: Scene) -> None:
 
 
 def test_several_topics_are_asked_about(scene: Scene) -> None:
-    """Also one that only an older window read."""
+    """All topics are asked for, also one that only an older window read."""
     old_plan = plan_of(scene.sink, window(0), (0, 10), [OTHER])
     older = receipt(old_plan, stage(scene.sink, old_plan, 0, "a0"), 0, "a0")
     current = plan(scene.sink, 2).stop
@@ -746,8 +740,10 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
 
 
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
-    """Wrong, in words, with the way out, once it is told again and again; of another
-    topic or cluster it would mean nothing.
+    """A log that ends below the newest boundary is wrong, with advice.
+
+    The cluster is asked several times. After the topic or the cluster changed, ends aren't
+    compared.
     """
     waited: list[float] = []
     tp = scene.ledger.newest("orders")[0].marks[1].tp
@@ -769,13 +765,13 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
 
 
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene) -> None:
-    """A leader that was just elected may name one: asked again, it is not."""
+    """An end that is too small only once is no finding; a new leader may report one."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
     assert scene.verify(sleep=lambda _: scene.broker.end_of.clear()).findings == ()
 
 
 def test_renamed_columns(tmp_path: Path) -> None:
-    """The rows are counted under the names that the table gives them."""
+    """Rows are counted by the table's own names of the metadata columns."""
     names = {name: f"kafka-{name}" for name in DEFAULT}
     scene = Scene.of(tmp_path, [0, 1], metadata=names)
     assert scene.verify().findings == ()
@@ -810,8 +806,9 @@ MADE = msgspec.structs.replace(receipt_of(PLAN.digest), generation=1)
     ],
 )
 def test_a_copy_that_is_not_the_tables(copy: object, level: str, expected_message: str) -> None:
-    """A run that died after its commit leaves an older one; a newer one was committed,
-    and is not in the table any more.
+    """An older copy in the ledger is information: a run died after its commit.
+
+    A newer copy is wrong: its commit is missing in the table.
     """
     findings = compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
     assert [(f.level, f.message) for f in findings] == [(level, expected_message)]

@@ -1,6 +1,4 @@
-"""`verify --deep` finds every value that isn't the one that was committed, and nothing
-where Delta's own maintenance was at work.
-"""
+"""`verify --deep` finds every changed value, and nothing after Delta's own maintenance."""
 
 from __future__ import annotations
 
@@ -29,17 +27,17 @@ FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Three hours in a row."""
+    """A scene with three hours in a row."""
     return Scene.of(tmp_path, [0, 1, 2])
 
 
 def finding_rows(verified: Verified) -> list[tuple[str, str | None, str]]:
-    """(level, window, what) of everything that was found."""
+    """Returns (level, window, message) of all findings."""
     return [(f.level, f.window, f.message) for f in verified.findings]
 
 
 def assert_only_finding(verified: Verified, start: str) -> None:
-    """One thing is wrong, with window 1; its sentence begins so, and the way out is named."""
+    """Asserts that the only finding is about window 1, begins with a text, and has advice."""
     (finding,) = verified.findings
     assert (finding.level, finding.about, finding.window) == ("wrong", "table", window(1).key)
     assert finding.message.startswith(start), finding.message
@@ -48,24 +46,20 @@ def assert_only_finding(verified: Verified, start: str) -> None:
 
 
 def change(scene: Scene, column: str, value: str, where: str = "") -> None:
-    """What somebody does to a table with deltalake itself."""
+    """Changes values of one split of the table with deltalake."""
     DeltaTable(scene.sink.uri).update({column: value}, predicate=f"{IN_WINDOW_1}{where}")
 
 
 @pytest.mark.parametrize("metadata", [DEFAULT, RENAMED], ids=["default", "renamed"])
 def test_healthy(tmp_path: Path, metadata: dict[str, str]) -> None:
-    """Of a healthy pipeline there is nothing to say, whatever its metadata columns are,
-    and how they are called.
-    """
+    """A healthy pipeline has no findings, with any metadata columns."""
     scene = Scene.of(tmp_path, [0, 1, 2], metadata=metadata)
     scene.commit(1, generation=1)
     assert scene.verify(deep=True).findings == ()
 
 
 def test_a_changed_value(scene: Scene) -> None:
-    """Every amount of one split is one more: counts and offsets don't show it, what is
-    read back does.
-    """
+    """A changed value is found only when rows are read back; counts and offsets don't show it."""
     change(scene, "amount", "amount + 1")
     assert scene.verify().findings == ()
     assert_only_finding(
@@ -74,8 +68,9 @@ def test_a_changed_value(scene: Scene) -> None:
 
 
 def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
-    """A row that says it came from the message that is a dead letter is found, though
-    numbers and bounds are right.
+    """A row whose offset was changed to that of a dead letter is found.
+
+    The number of rows and the range of offsets are still right.
     """
     change(scene, "_offset", "13", " AND _offset = 14")
     assert scene.verify().findings == ()
@@ -85,7 +80,7 @@ def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
 
 
 def test_a_changed_dead_letter(scene: Scene) -> None:
-    """So is a dead letter whose payload is another one."""
+    """A dead letter with another payload is found."""
     DeltaTable(f"{scene.sink.uri}_dead").update(
         {"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1
     )
@@ -97,7 +92,7 @@ def test_a_changed_dead_letter(scene: Scene) -> None:
 
 
 def test_exchanged_rows(scene: Scene) -> None:
-    """Two rows that exchanged a value are found, though all values are there."""
+    """Two rows that exchanged a value are found, although all values are there."""
     change(scene, "amount", "1 - amount", " AND _offset IN (10, 11)")
     assert_only_finding(scene.verify(deep=True), FIRST_SPLIT)
 
@@ -118,9 +113,7 @@ def _read(scene: Scene) -> pa.Table:
 
 @pytest.mark.slow
 def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
-    """Wherever in a data file a byte is another one: it is found, or what a reader gets
-    of the table is what it was.
-    """
+    """A changed byte anywhere in a data file is found, or a reader still gets the same table."""
     scene = Scene.of(tmp_path, [1])
     file = next(
         f
@@ -142,9 +135,7 @@ def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
-    """A damaged page is told as such, with its file, and the windows beside it are read
-    all the same.
-    """
+    """A damaged page is reported with its file, and other windows are still read."""
     file = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T01%3A00%3A00Z").iterdir())
     _flip_byte(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
@@ -154,7 +145,7 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
 
 
 def test_a_file_that_is_gone(scene: Scene) -> None:
-    """It is a finding of its window, with the file's name; other windows are read all the same."""
+    """A missing file is reported with its window and name, and other windows are still read."""
     deleted_file = next(
         (Path(scene.sink.uri) / "data" / "_window=2026-01-02T00%3A00%3A00Z").iterdir()
     )
@@ -170,9 +161,7 @@ def test_a_file_that_is_gone(scene: Scene) -> None:
 
 
 def test_lost_and_foreign_rows(scene: Scene) -> None:
-    """Rows that are gone are counted by split, and so are rows of offsets that no split
-    of their window has.
-    """
+    """Lost rows are counted for each split, and so are rows with offsets of no split."""
     change(scene, "_offset", "99", " AND _offset = 14")
     whats = [f.message for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 8 rows read back, 9 committed" in whats
@@ -194,15 +183,13 @@ def _vacuumed(table: DeltaTable) -> None:
 
 
 def _rewritten(table: DeltaTable) -> None:
-    """Every file anew, with every value as it was."""
+    """Rewrites every file with the same values."""
     table.update({"amount": "amount"})
 
 
 @pytest.mark.parametrize("maintained", [_compacted, _ordered, _vacuumed, _rewritten])
 def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable], None]) -> None:
-    """Compaction, z-order, vacuum and rewriting keep every value, so nothing is wrong
-    after them; of the dead letters too.
-    """
+    """Compaction, z-order, vacuum and rewriting leave no findings, also for dead letters."""
     for uri in (scene.sink.uri, f"{scene.sink.uri}_dead"):
         if uri == scene.sink.uri or maintained in {_compacted, _vacuumed}:
             maintained(DeltaTable(uri))
@@ -210,9 +197,7 @@ def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable
 
 
 def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
-    """A table that gained a nullable column, and was compacted with it, still holds
-    what its old receipts say.
-    """
+    """A nullable column that was added later, also after compaction, leaves no findings."""
     extra = Schema.from_arrow(pa.schema([pa.field("extra", pa.struct([("a", pa.int64())]))]))
     DeltaTable(scene.sink.uri).alter.add_columns(extra.fields)
     assert scene.verify(deep=True).findings == ()
@@ -222,20 +207,20 @@ def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
 
 
 def test_no_table(tmp_path: Path) -> None:
-    """Of a pipeline that never ran nothing is read."""
+    """A pipeline that never ran has no findings."""
     assert Scene.of(tmp_path, []).verify(deep=True) == Verified(0, 0, ())
 
 
 def test_a_table_without_its_dead_letters(scene: Scene) -> None:
-    """Their table is gone: told for each split of each window."""
+    """A missing table of dead letters is reported for each split."""
     shutil.rmtree(f"{scene.sink.uri}_dead")
     whats = [f.message for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 0 dead letters read back, 1 committed" in whats
 
 
 def test_reading_back_is_bounded(tmp_path: Path) -> None:
-    """However many rows a row group has, only a batch of them is held: by rows, and by
-    bytes where they are long.
+    """Reading back holds only one batch, limited by rows and by bytes, however large a row
+    group is.
     """
     scene = Scene.of(tmp_path, [0])
     n, max_bytes = 200_000, 24 << 20
@@ -283,8 +268,9 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
 def test_what_was_published_and_what_is_there(
     scene: Scene, count: int, checksum: str, capabilities: Capabilities, may_lack: bool, level: str
 ) -> None:
-    """By the checksum that was noted, where all messages are there; else by their
-    number, and by what the sink may lose or double.
+    """If all messages are there, their checksum must be the noted one.
+
+    Otherwise their number decides, and whether the sink may lose or double messages.
     """
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     noted = {(s.topic, s.partition, s.start): "a" for s in committed_receipt.splits}

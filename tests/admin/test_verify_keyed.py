@@ -1,5 +1,6 @@
-"""A table whose rows replace each other is the sum of what its receipts say was added
-and removed, or verification says where it isn't.
+"""Verification of a table with a primary key.
+
+The table must be the sum of all rows that its receipts added, minus those that they removed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOG: Log = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Keyed:
-    """Two windows that say the same: two rows, both of them the second one's."""
+    """A table with two equal windows; its two rows are of the second one."""
     keyed_table = DeltaKeyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
     for number in LOG:
         keyed_table.commit(LOG, number)
@@ -39,12 +40,12 @@ def table(tmp_path: Path) -> Keyed:
 
 
 def receipts(table: Keyed) -> list[Receipt]:
-    """Those of the table."""
+    """Returns the receipts of the table."""
     return [committed.receipt for committed in table.make_sink().receipts()]
 
 
 def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
-    """What the second window replaced is what the first one had added."""
+    """The rows that the second window removed are those that the first one added."""
     first, second = (r.merged for r in receipts(table))
     assert isinstance(first, Merged)
     assert isinstance(second, Merged)
@@ -77,7 +78,7 @@ def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
 def test_what_else_writes_is_found(
     table: Keyed, damage: dict[str, str] | None, messages: list[str]
 ) -> None:
-    """A value, a coordinate, a window's name, a row: each is told."""
+    """A changed value, offset or window and a deleted row are found."""
     written = DeltaTable(table.uri)
     if damage is None:
         written.delete("shop = 'a'")
@@ -91,7 +92,7 @@ def test_what_else_writes_is_found(
 
 
 def test_compaction_changes_nothing(table: Keyed) -> None:
-    """The same rows in other files are the same table, and go on being merged into."""
+    """After compaction and vacuum the table has no findings, and windows can still be merged."""
     written = DeltaTable(table.uri)
     written.optimize.compact()
     written.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
@@ -101,8 +102,9 @@ def test_compaction_changes_nothing(table: Keyed) -> None:
 
 
 def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
-    """One without what its window did is a bug's; where one can't be read, there is
-    nothing to hold the table against.
+    """A receipt without the sums of its window is reported.
+
+    If a receipt can't be read, the table is not compared with the receipts.
     """
     silent = [msgspec.structs.replace(r, merged=None) for r in receipts(table)]
     (finding,) = differences(silent, ReadBack(2))

@@ -1,4 +1,4 @@
-"""A committed table with its ledger and topic, for verification and rebuilding."""
+"""A committed table with its ledger and topic, for tests of verification and rebuilding."""
 
 from __future__ import annotations
 
@@ -34,14 +34,23 @@ from windrow.ingest.testing.contracts.windows import (
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)
-"""The topic, made anew once, and once more."""
+"""The topic after it was made again once, and twice."""
 
 OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
 
 
 @dataclass
 class FakeTopic:
-    """Answers what verification asks a cluster."""
+    """A fake cluster that answers the questions of verification.
+
+    Attributes:
+        cluster: the cluster's id.
+        topic_id: the topic's id.
+        start: the log start of each partition.
+        down: whether the cluster doesn't answer.
+        is_deleted: whether the topic doesn't exist.
+        end_of: the log ends that differ from the default.
+    """
 
     cluster: str = "cluster"
     topic_id: str = TOPIC.topic_id
@@ -84,7 +93,16 @@ class FakeTopic:
 
 @dataclass
 class Scene:
-    """A pipeline whose windows were committed."""
+    """A pipeline with committed windows.
+
+    Attributes:
+        folder: the folder with all files.
+        sink: the table.
+        ledger: the ledger.
+        broker: the cluster.
+        grid: the grid of windows.
+        metadata: the table's names of metadata columns.
+    """
 
     folder: Path
     sink: DeltaBoth
@@ -102,7 +120,10 @@ class Scene:
         metadata: Mapping[str, str] = DEFAULT,
         sink: Any = None,
     ) -> Scene:
-        """With these hours, or micro-batches, committed as a run would; on Delta, or any sink."""
+        """Makes a scene with these hours, or micro-batches, committed like a run does.
+
+        The table is a Delta table, unless a sink is given.
+        """
         sink = sink or DeltaBoth(str(folder / "orders"), ROWS, metadata)
         ledger = open_ledger(str(folder / "state.db"))
         scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
@@ -113,7 +134,7 @@ class Scene:
         return scene
 
     def commit(self, number: int, generation: int = 0) -> Receipt:
-        """One window of the n-th ten offsets."""
+        """Commits the window with the n-th ten offsets."""
         new_window = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
         return self.commit_plan(
             plan_of(self.sink, new_window, (number * PER_WINDOW, (number + 1) * PER_WINDOW)),
@@ -121,8 +142,9 @@ class Scene:
         )
 
     def commit_plan(self, planned: Plan, generation: int = 0) -> Receipt:
-        """One window, all steps; where its start is frozen already in another way,
-        after a rebase.
+        """Commits one window with all steps.
+
+        If another boundary is frozen at its start, a rebase comes first.
         """
         try:
             self.ledger.freeze("orders", [planned.start, planned.stop])
@@ -150,7 +172,7 @@ class Scene:
     def verify(
         self, *, deep: bool = False, sleep: Callable[[float], None] = lambda _: None
     ) -> Verified:
-        """What verification finds now; with `deep` by what is read back too."""
+        """Returns the findings of verification; with `deep` it reads all rows back."""
         return verify(
             "orders",
             self.sink,
@@ -162,6 +184,6 @@ class Scene:
         )
 
     def lose_ledger(self) -> None:
-        """The state file is gone; an empty one is in its place."""
+        """Replaces the ledger by an empty one."""
         (self.folder / "state.db").unlink()
         self.ledger = open_ledger(str(self.folder / "state.db"))

@@ -1,5 +1,6 @@
-"""A pipeline whose windows have dead letters that can be replayed: Kafka in memory, a
-real ledger, and the table of any kind.
+"""A pipeline with dead letters that can be replayed.
+
+The broker is in memory, the ledger is real, and the table is of any kind.
 """
 
 from __future__ import annotations
@@ -57,19 +58,29 @@ Kind = Literal["delta", "memory", "sqlite"]
 
 
 def hour(n: int) -> Window:
-    """The n-th."""
+    """Returns the n-th hour."""
     return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
 
 
 def repair(message: RefusedMessage) -> RefusedMessage:
-    """What is no JSON, or has no whole number: an id that says where it was."""
+    """Replaces a message's value by JSON with an id that depends on its offset."""
     return replace(message, value=b'{"id": %d}' % (1000 + message.offset))
 
 
 @dataclass
 class DeadLetterScene:
-    """Two topic-partitions; in each, an hour that is filled has rows, and messages that
-    are no JSON, have text for an id, break a rule.
+    """A pipeline with two topic-partitions.
+
+    A filled hour has rows in each of them, and three dead letters: one is not JSON, one has
+    text as id, and one breaks a rule.
+
+    Attributes:
+        folder: the folder with all files.
+        kind: the kind of table.
+        broker: the broker in memory.
+        expected_ids: the id of each message's row, by topic-partition and offset.
+        sink: the table.
+        store: the table's dead letters.
     """
 
     folder: Path
@@ -94,7 +105,7 @@ class DeadLetterScene:
             self.store = self.sink.dead_letters
 
     def produce(self, n: int, *values: bytes | None) -> None:
-        """Messages of the n-th hour, the same in both topic-partitions."""
+        """Writes messages of the n-th hour, the same to both topic-partitions."""
         for p in range(2):
             tp = TopicPartition("shop.things", p)
             for i, value in enumerate(values):
@@ -109,14 +120,12 @@ class DeadLetterScene:
 
     @staticmethod
     def _expected_id(value: bytes | None) -> object:
-        """The id that a message says, however it is written; what an edit says of the
-        rest, a test says.
-        """
+        """Returns the id in a message's value, also if it is text; None without an id."""
         digits = (value or b"").removeprefix(b'{"id": ').removesuffix(b"}").strip(b'"')
         return int(digits) if digits.lstrip(b"-").isdigit() else None
 
     def fill(self, *hours: int) -> None:
-        """Three rows and three dead letters an hour and topic-partition."""
+        """Writes three good messages and three bad ones for each hour and topic-partition."""
         for n in hours:
             self.produce(
                 n,
@@ -131,7 +140,7 @@ class DeadLetterScene:
     def pipeline(
         self, *, lenient: bool = False, model: str = "Thing", on_null: str = "dead", **over: Any
     ) -> Pipeline:
-        """The pipeline; `lenient` and `model` are how its owner fixes the schema."""
+        """Returns the pipeline; `lenient` and `model` are ways to fix its schema."""
         decode = {
             "schema": f"schema.py:{model}",
             "on_null": on_null,
@@ -168,7 +177,7 @@ class DeadLetterScene:
         return replace(new_pipeline, **over)
 
     def run(self, *hours: int, **over: Any) -> None:
-        """Commit hours."""
+        """Commits hours."""
         pipeline = self.pipeline(**over)
         for n in hours:
             run(pipeline, hour(n), Request(f"r{n}"))
@@ -182,7 +191,7 @@ class DeadLetterScene:
         dry_run: bool = False,
         **chosen: str,
     ) -> DeadReplayResult:
-        """Replay an hour's dead letters."""
+        """Replays an hour's dead letters."""
         return replay_dead_letters(
             pipeline or self.pipeline(),
             hour(n),
@@ -190,18 +199,18 @@ class DeadLetterScene:
         )
 
     def receipt(self, n: int) -> Receipt:
-        """The newest of an hour."""
+        """Returns the newest receipt of an hour."""
         return self.sink.look(hour(n)).receipt
 
     def open(self, n: int) -> list[tuple[int, int, str]]:
-        """Partition, offset and reason of the open dead letters of an hour."""
+        """Returns partition, offset and reason of the open dead letters of an hour."""
         letters = read_dead(self.sink, self.store, hour(n))
         return sorted(
             zip(*(letters[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
         )
 
     def ids(self) -> dict[tuple[str, int, int], list[int]]:
-        """The table's rows by window, partition and offset."""
+        """Returns the ids of the table's rows by window, partition and offset."""
         ids_by_place: dict[tuple[str, int, int], list[int]] = {}
         for piece in self.pieces():
             for row in piece.to_pylist():
@@ -211,7 +220,7 @@ class DeadLetterScene:
         return ids_by_place
 
     def pieces(self) -> list[pa.Table]:
-        """The table's rows as the checker wants them."""
+        """Returns the table's rows in the form of the checker."""
         if self.kind == "delta":
             return delta_pieces(self.sink.uri)
         if self.kind == "sqlite":
@@ -219,16 +228,14 @@ class DeadLetterScene:
         return list(self.sink.pieces())
 
     def expect(self, edit: bool = True) -> None:
-        """From now on what is no JSON is to be the row that `repair` makes of it."""
+        """Expects the row that `repair` makes for each message that is not JSON."""
         for offsets in self.expected_ids.values():
             offsets.update(
                 {o: 1000 + o for o, expected_id in offsets.items() if expected_id is None and edit}
             )
 
     def verdict(self) -> Report:
-        """The checker's, over everything that was produced: each message a row or an
-        open dead letter, once.
-        """
+        """Returns the checker's report: each message must be a row or an open dead letter, once."""
         receipts = [c.receipt for c in self.sink.receipts()]
         return check(
             self.expected_ids,
@@ -239,11 +246,11 @@ class DeadLetterScene:
         )
 
     def verified(self) -> Verified:
-        """What `windrow verify --deep` says."""
+        """Returns the result of `windrow verify --deep`."""
         pipeline = self.pipeline()
         return verify("things", self.sink, self.store, pipeline.ledger, pipeline.broker, deep=True)
 
     def sound(self) -> None:
-        """Nothing is wrong, to the checker and to verification."""
+        """Asserts that neither the checker nor verification finds anything wrong."""
         assert self.verdict().ok, str(self.verdict())
         assert [f for f in self.verified().findings if f.level == "wrong"] == []

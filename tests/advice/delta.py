@@ -1,4 +1,4 @@
-"""What can become of a Delta table, and the way out that windrow names."""
+"""Damages of a Delta table, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE = "lake/things"
 
 @dataclass
 class DeltaWorld(World):
-    """With a backup of the table, and what other clients do to it."""
+    """A pipeline on a Delta table, with a backup of the table."""
 
     @property
     def table(self) -> Path:
@@ -27,13 +27,13 @@ class DeltaWorld(World):
         return self.stage.folder / TABLE
 
     def restores(self, _: re.Match[str]) -> None:
-        """The backup takes the table's place."""
+        """Replaces the table by the backup."""
         shutil.rmtree(self.table)
         shutil.copytree("kept", self.table)
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> DeltaWorld:
-    """The pipeline, its table, and a backup of it."""
+    """Returns a pipeline with its table and a backup."""
     del request
     new_world: DeltaWorld = DeltaWorld.on(stage, f"{{path: {TABLE}}}")
     shutil.copytree(new_world.table, "kept")
@@ -41,34 +41,34 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> DeltaWorld:
 
 
 def more_columns(world: DeltaWorld) -> None:
-    """Another client adds a column."""
+    """Adds a column, like another client does."""
     DeltaTable(world.table).alter.add_columns([Field("extra", PrimitiveType("string"))])
 
 
 def constrained(world: DeltaWorld) -> None:
-    """Another client adds a rule."""
+    """Adds a constraint, like another client does."""
     DeltaTable(world.table).alter.add_constraint({"few": "_offset < 100000"})
 
 
 def released(world: DeltaWorld, match: re.Match[str]) -> None:
-    """It takes the rule off again."""
+    """Removes the constraint, like another client does."""
     DeltaTable(world.table).alter.drop_constraint(match[1])
 
 
 def torn(world: DeltaWorld) -> None:
-    """The entry of the only window is cut off, as by a loss of power."""
+    """Cuts the log entry of the only window off, like a loss of power does."""
     log = world.table / "_delta_log"
     (log / f"{2:020d}.json").unlink()
     (log / f"{1:020d}.json").write_bytes(b"{")
 
 
 def gap(world: DeltaWorld) -> None:
-    """An entry of the log is gone."""
+    """Removes an entry of the log."""
     (world.table / "_delta_log" / f"{1:020d}.json").unlink()
 
 
 def only_dead_letters_left(world: DeltaWorld) -> None:
-    """Somebody begins anew, and removes the table and the ledger, but not the dead letters."""
+    """Removes the table and the ledger, but not the dead letters."""
     shutil.rmtree(world.table)
     Path(".windrow/state.db").unlink()
 

@@ -1,4 +1,4 @@
-"""What can become of a table of files, and the way out that windrow names."""
+"""Damages of a table of files, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ LOG = Path("lake/things/_windrow/log/0000000000")
 
 @dataclass
 class FilesWorld(World):
-    """With a copy of table and dead letters, as docs/backups.md says."""
+    """A pipeline on a table of files, with a copy of the table and its dead letters.
+
+    docs/backups.md describes such a copy.
+    """
 
     def keeps(self) -> None:
         """Copies the folder."""
         shutil.copytree("lake", "kept")
 
     def restores(self, _: re.Match[str] | None = None) -> None:
-        """The copy takes the folder's place."""
+        """Replaces the folder by the copy."""
         shutil.rmtree("lake")
         shutil.copytree("kept", "lake")
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> FilesWorld:
-    """The pipeline, its table, and a copy of it."""
+    """Returns a pipeline with its table and a copy."""
     del request
     new_world: FilesWorld = FilesWorld.on(stage, "{kind: files, path: lake/things}")
     new_world.keeps()
@@ -39,7 +42,7 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> FilesWorld:
 
 
 def restored_under_a_run(then: str = "") -> Callable[[FilesWorld], None]:
-    """An older copy comes back while a run is at work; then somebody types this beside it."""
+    """Restores an older copy during a run, and then calls another command, if there is one."""
 
     def do(world: FilesWorld) -> None:
         world.types(f"windrow run SPEC --window {hour(2)}")
@@ -70,7 +73,7 @@ LAG = Step("windrow lag SPEC")
 
 
 def after(harm: Callable[[FilesWorld], None]) -> Callable[[FilesWorld], None]:
-    """The harm, and a run that ends by it."""
+    """Returns a function that causes the damage and makes a run fail because of it."""
 
     def do(world: FilesWorld) -> None:
         harm(world)

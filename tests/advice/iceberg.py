@@ -1,4 +1,4 @@
-"""What can become of an Iceberg table, and the way out that windrow names."""
+"""Damages of an Iceberg table, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.cli.conftest import Stage
 
 @dataclass
 class IcebergWorld(World):
-    """With what other clients do to the table."""
+    """A pipeline on an Iceberg table, which other clients change."""
 
     @property
     def table(self) -> Table:
-        """The table, as another client opens it."""
+        """The table, opened like another client does."""
         folder = self.stage.folder / "lake"
         uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}"
         catalog = load_catalog("default", type="sql", uri=uri, warehouse=warehouse)
@@ -30,7 +30,7 @@ class IcebergWorld(World):
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> IcebergWorld:
-    """The pipeline and its table."""
+    """Returns a pipeline with its table."""
     del request
     new_world: IcebergWorld = IcebergWorld.on(
         stage, "{kind: iceberg, warehouse: lake, table: shop.things}"
@@ -39,13 +39,13 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> IcebergWorld:
 
 
 def more_columns(world: IcebergWorld) -> None:
-    """Another client adds a column."""
+    """Adds a column, like another client does."""
     with world.table.update_schema() as update:
         update.add_column("extra", StringType())
 
 
 def renamed(old_name: str, new_name: str) -> Callable[[IcebergWorld], None]:
-    """Another client renames a column."""
+    """Returns a function that renames a column, like another client does."""
 
     def do(world: IcebergWorld, _: re.Match[str] | None = None) -> None:
         with world.table.update_schema() as update:
@@ -55,31 +55,31 @@ def renamed(old_name: str, new_name: str) -> Callable[[IcebergWorld], None]:
 
 
 def dropped(world: IcebergWorld) -> None:
-    """Another client drops a column that no row may lack."""
+    """Drops a column without nulls, like another client does."""
     with world.table.update_schema() as update:
         update.delete_column("id")
 
 
 def added_again(world: IcebergWorld, _: re.Match[str]) -> None:
-    """It adds the column again, under another field id."""
+    """Adds the column again, with another field id."""
     with world.table.update_schema() as update:
         update.add_column("id", LongType())
 
 
 def may_lack(world: World, match: re.Match[str]) -> None:
-    """The model's column may be null from now on."""
+    """Makes the column nullable in the model."""
     schema = world.stage.folder / "schema.py"
     line = f"{match[1]}: pl.Int64"
     schema.write_text(schema.read_text().replace(line, f"{line} = pa.Field(nullable=True)"))
 
 
 def finds(world: World, match: re.Match[str]) -> None:
-    """The command finds something."""
+    """Calls a command that must have findings."""
     assert world.types(match[0]) == 1, world.output
 
 
 def replays(world: World, _: re.Match[str]) -> None:
-    """Each window is replayed that verify names."""
+    """Replays each window that verification named."""
     named = re.findall(r"windrow replay \S+ --window \S+?(?=[.,;)]? )", f"{world.output} ")
     assert named, world.output
     for command in dict.fromkeys(named):

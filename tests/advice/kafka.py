@@ -1,4 +1,4 @@
-"""What can become of a table in Kafka topics, and the way out that windrow names."""
+"""Damages of a table in Kafka topics, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -31,23 +31,28 @@ from windrow.ingest.sinks.kit.files.staged_files import HasSize
 
 @dataclass
 class KafkaWorld(World):
-    """With the broker's address, and the names of the table's topics."""
+    """A pipeline on Kafka topics.
+
+    Attributes:
+        servers: the broker's address.
+        topic: the target topic.
+    """
 
     servers: str = field(init=False)
     topic: str = field(init=False)
 
     @property
     def control(self) -> str:
-        """Name of the control topic."""
+        """The name of the control topic."""
         return f"{self.topic}.windrow"
 
     def sets(self, name: str, value: str, topic: str = "") -> None:
-        """A setting of the target topic, or of another one."""
+        """Changes a setting of the target topic, or of another one."""
         configure(self.servers, topic or self.topic, name, value)
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> KafkaWorld:
-    """The pipeline, and its topics on a real broker."""
+    """Returns a pipeline with its topics on a real broker."""
     servers: str = request.getfixturevalue("kafka")
     topic = create_topic(servers, 2)
     sink = f"kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging"
@@ -60,31 +65,31 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> KafkaWorld:
 
 
 def control_lost(world: KafkaWorld) -> None:
-    """Somebody deletes the control topic."""
+    """Deletes the control topic."""
     delete_topic(world.servers, world.control)
 
 
 def older_ledger(world: KafkaWorld) -> None:
-    """The control topic is gone, and the ledger is a copy of before the newest window."""
+    """Deletes the control topic, and restores the ledger from before the newest window."""
     shutil.copy(LEDGER, NEWER)
     shutil.copy(OLDER, LEDGER)
     control_lost(world)
 
 
 def newer_ledger(world: KafkaWorld, _: re.Match[str]) -> None:
-    """The spec names a copy that has all windows."""
+    """Sets the spec's ledger to a copy that has all windows."""
     spec = Path(world.stage.spec)
     spec.write_text(f"{spec.read_text()}\nstate: {NEWER}\n")
 
 
 def lost_ledger(world: KafkaWorld) -> None:
-    """The control topic is gone, and the ledger, of which there is a copy."""
+    """Deletes the control topic, and moves the ledger away."""
     Path(LEDGER).rename(NEWER)
     control_lost(world)
 
 
 def new_pipeline(world: KafkaWorld, _: re.Match[str]) -> None:
-    """A pipeline with another id, topic, control topic and staging reads all anew."""
+    """Runs a pipeline with another id, topic, control topic and staging."""
     topic = create_topic(world.servers, 2)
     rewrites(world, ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others"))
     world.topic = topic
@@ -92,13 +97,13 @@ def new_pipeline(world: KafkaWorld, _: re.Match[str]) -> None:
 
 
 def other_control(world: KafkaWorld, _: re.Match[str]) -> None:
-    """The spec names a control topic that doesn't exist yet."""
+    """Sets the spec's control topic to one that doesn't exist yet."""
     topic = f"topic: {world.topic},"
     rewrites(world, (topic, f"{topic} control_topic: {world.topic}.receipts,"))
 
 
 def rows_deleted(world: KafkaWorld) -> None:
-    """The control topic is gone, and retention has deleted all rows."""
+    """Deletes the control topic and all records of the target topic."""
     control_lost(world)
     for partition in range(2):
         end = high_watermark(world.servers, world.topic, partition)
@@ -106,7 +111,10 @@ def rows_deleted(world: KafkaWorld) -> None:
 
 
 def published_without_receipt(world: KafkaWorld) -> None:
-    """A window is published, its run dies, and its ledger with it. Then it gets more messages."""
+    """Publishes a window without a receipt, restores an older ledger, and adds messages.
+
+    A crash ends the run after it has published the window.
+    """
     with pytest.MonkeyPatch.context() as crash:
         crash.setenv("WINDROW_CRASH", "split.after:raise")
         with pytest.raises(CrashError):
@@ -116,15 +124,16 @@ def published_without_receipt(world: KafkaWorld) -> None:
 
 
 def grows(world: KafkaWorld) -> None:
-    """The topic that is read has nine messages more."""
+    """Writes nine more messages to the topic that the pipeline reads."""
     for n in range(9):
         partition = TopicPartition("shop.things", int(n % 3 > 0))
         world.stage.broker.produce(partition, b'{"id": %d}' % n, timestamp=START)
 
 
 def half_batch(world: KafkaWorld) -> None:
-    """Of a micro-batch one topic-partition is published, and its run dies; its ledger is lost, and
-    an older one cuts the batch elsewhere.
+    """Publishes one topic-partition of a micro-batch, and then makes the run die.
+
+    Then an older ledger is restored, which has another end for the batch.
     """
     topic = create_topic(world.servers, 2)
     ids = ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others")
@@ -150,25 +159,25 @@ def half_batch(world: KafkaWorld) -> None:
 
 
 def another_place(world: KafkaWorld, _: re.Match[str]) -> None:
-    """The spec names a ledger that doesn't exist yet."""
+    """Sets the spec's ledger to one that doesn't exist yet."""
     spec = Path(world.stage.spec)
     spec.write_text(f"{spec.read_text()}\nstate: anew.db\n")
 
 
 def owner_overwritten(world: KafkaWorld) -> None:
-    """Another program writes to the control topic."""
+    """Writes to the control topic, like another program does."""
     produce(world.servers, world.control, [Put(b"{}", key=b'["owner"]')])
 
 
 def records_deleted(world: KafkaWorld) -> None:
-    """Another cleanup.policy deletes all records of the control topic."""
+    """Deletes all records of the control topic, with another cleanup.policy."""
     world.sets("cleanup.policy", "delete", world.control)
     end = high_watermark(world.servers, world.control)
     delete_records(world.servers, world.control, 0, end)
 
 
 def staged_files_removed(world: KafkaWorld) -> None:
-    """A sweep removes what a run has staged, right before the run publishes it."""
+    """Removes the staged files of a run right before it publishes them."""
     pending = [None]
 
     def refuse_gone(files: StagedMessageFiles, expected: Iterable[HasSize]) -> None:

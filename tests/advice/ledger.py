@@ -1,6 +1,6 @@
-"""What can become of a ledger, or of a table as a whole, and the way out that windrow names.
+"""Damages of a ledger, or of a whole table, and the advice that windrow gives.
 
-The table is one in an SQLite file; the messages are those of every kind.
+The table is in an SQLite file; the messages are the same for every kind of table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEDGER = Path(".windrow/state.db")
 OF = "windrow_ledger_2 WHERE kind = '{}'"
 SET = "UPDATE windrow_ledger_2 SET value = replace(value, '{}', '{}') WHERE kind = '{}'"
 CUT, CUT_BEHIND = (SET.format('"offset":6', f'"offset":{n}', "boundary") for n in (5, 7))
-"""The newest boundary is cut elsewhere than the window that ends there."""
+"""Statements that change an offset of the newest boundary to another one than its window's end."""
 REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
 AWAY = Step("a file can be moved away instead", lambda _w, _m: LEDGER.unlink())
 ELSEWHERE = Step(
@@ -32,14 +32,14 @@ ELSEWHERE = Step(
 
 
 def elsewhere(world: World) -> None:
-    """The spec names another place for the ledger."""
+    """Sets the spec's ledger to another file."""
     spec = Path(world.stage.spec)
     settings = re.sub(r"^state: .*\n", "", spec.read_text(), flags=re.MULTILINE)
     spec.write_text(f"{settings}\nstate: other.db\n")
 
 
 def ledger(statement: str) -> Callable[[SqliteWorld], None]:
-    """What somebody does to the ledger by hand."""
+    """Returns a function that runs a statement on the ledger's database."""
 
     def do(_: SqliteWorld) -> None:
         with closing(sqlite3.connect(LEDGER, isolation_level=None)) as database:
@@ -49,27 +49,27 @@ def ledger(statement: str) -> Callable[[SqliteWorld], None]:
 
 
 def of_another_version(_: SqliteWorld) -> None:
-    """What the version before left."""
+    """Replaces the ledger by one of the previous version."""
     with closing(sqlite3.connect(LEDGER, isolation_level=None)) as database:
         database.execute("DROP TABLE windrow_ledger_2")
         database.execute("CREATE TABLE windrow_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
 
 
 def renamed(world: SqliteWorld) -> None:
-    """The table's file has another name, and so has it in the spec."""
+    """Renames the table's file, also in the spec."""
     spec = Path(world.stage.spec)
     spec.write_text(spec.read_text().replace(FILE, "moved.sqlite"))
     Path(FILE).rename("moved.sqlite")
 
 
 def named(world: SqliteWorld, name: str) -> None:
-    """The pipeline has another id in the spec."""
+    """Changes the pipeline's id in the spec."""
     spec = Path(world.stage.spec)
     spec.write_text(re.sub(r"^id: .*", f"id: {name}", spec.read_text()))
 
 
 def older(world: SqliteWorld) -> None:
-    """The copy of before the newest window comes back."""
+    """Restores the table from before the newest window."""
     world.keeps()
     assert world.types(f"windrow run SPEC --window {hour(2)}/{hour(4)}") == 0
     world.restores()

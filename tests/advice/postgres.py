@@ -1,4 +1,4 @@
-"""What can become of a table in PostgreSQL, and the way out that windrow names."""
+"""Damages of a table in PostgreSQL, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from tests.cli.conftest import Stage, hour
 
 @dataclass
 class PostgresWorld(World):
-    """With somebody else's connection to the database."""
+    """A pipeline on a PostgreSQL table.
+
+    Attributes:
+        url: the database's URL, for another client.
+    """
 
     url: str = ""
 
     def asks(self, statement: str) -> None:
-        """What psql is told."""
+        """Runs a statement, like a user does with psql."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(statement.replace("HOUR", hour(1)))
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> PostgresWorld:
-    """The pipeline on a database of its own."""
+    """Returns a pipeline on a database of its own."""
     url = request.getfixturevalue("database")
     sink = f'{{kind: postgres, url: "{url}", table: things, staging: "{stage.folder}/staging"}}'
     new_world: PostgresWorld = PostgresWorld.on(stage, sink)
@@ -36,22 +40,22 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> PostgresWorld:
 
 
 def harms(*statements: str) -> Callable[[PostgresWorld], None]:
-    """What somebody does to the database by hand."""
+    """Returns a function that runs statements on the database."""
     return lambda world: [world.asks(statement) for statement in statements] and None
 
 
 def sql_step(words: str, statement: str | None = None) -> Step:
-    """Somebody gives a statement to PostgreSQL: the one that is said, or one that is meant."""
+    """Returns a step that runs a statement: the given one, or the one in the message."""
     return Step(words, lambda world, match: world.asks(statement or match[0]))
 
 
 def typed(words: str, command: str) -> Step:
-    """A command that is meant, for the windows of this world."""
+    """Returns a step that calls a command for the windows of this world."""
     return Step(words, lambda world, _: world.types(command))
 
 
 def ledger_on_server(world: PostgresWorld) -> None:
-    """The ledger is in the database, too, and can't be read."""
+    """Moves the ledger into the database, and damages a receipt in it."""
     spec = Path(world.stage.spec)
     spec.write_text(f"{spec.read_text()}\nstate: {world.url}\n")
     assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.output
@@ -60,7 +64,7 @@ def ledger_on_server(world: PostgresWorld) -> None:
 
 
 def rule_on_upserts(world: PostgresWorld) -> None:
-    """A pipeline replaces rows of a table, which gets a rule."""
+    """Runs a pipeline that replaces rows, and adds a rule to its table."""
     rewrites(world, ("id: things", "id: others"), ("table: things", f"table: others, {UPSERT}"))
     assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
     world.asks("CREATE RULE kept AS ON INSERT TO others DO ALSO DELETE FROM others WHERE id < 0")

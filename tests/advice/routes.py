@@ -1,4 +1,4 @@
-"""What can become of one of several tables, and the way out that windrow names."""
+"""Damages of one of several tables, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = Path("lake/first")
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> World:
-    """The pipeline on two tables, and a copy of the first from after one window."""
+    """Returns a pipeline on two tables, with a copy of the first one after one window."""
     del request
     spec = Path(stage.spec)
     spec.write_text(spec.read_text().replace("{path: lake/things}", SINK))
@@ -44,7 +44,7 @@ def _unmounted(_: World) -> None:
 
 
 def _runs_again(world: World, _: re.Match[str]) -> None:
-    """The windows that the rebind named."""
+    """Runs the windows that the rebind named."""
     assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
 
 
@@ -59,7 +59,7 @@ def _moved_back(world: World, _: re.Match[str]) -> None:
 
 
 def _left_out(world: World) -> None:
-    """The spec names another table for the value."""
+    """Sets the spec's table for the value to another one."""
     rewrites(world, ("lake/first", "lake/second"))
 
 
@@ -68,7 +68,7 @@ def _receipts_lost(_: World) -> None:
 
 
 def _other_pipeline(world: World) -> None:
-    """A route of another pipeline leads to the table."""
+    """Changes the pipeline's id and its other table, so that a route leads to the old table."""
     rewrites(world, ("id: things", "id: others"), ("lake/things", "lake/others"))
 
 
@@ -78,7 +78,7 @@ def _other_path(world: World, _: re.Match[str]) -> None:
 
 
 def _dies_between(world: World) -> None:
-    """A run ends when the first table has its window."""
+    """Makes a run die after the first table has the window."""
     with pytest.MonkeyPatch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
         with pytest.raises(CrashError):

@@ -1,4 +1,4 @@
-"""What a store of objects refuses for a while, and what windrow says to do about it."""
+"""Temporary refusals of an object store, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ RUN = f"windrow run SPEC --window {hour(3)}"
 
 @dataclass
 class S3World(World):
-    """A table of files in a bucket."""
+    """A pipeline on a table of files in a bucket.
+
+    Attributes:
+        server: the server of the bucket.
+    """
 
     server: S3Server = field(init=False)
 
     def types(self, command: str) -> int:
-        """The store answers again when the command has ended."""
+        """Calls a command; after it, the store answers again."""
         code = super().types(command)
         if hasattr(self, "server"):
             self.server.faults.clear()
@@ -30,7 +34,7 @@ class S3World(World):
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> S3World:
-    """The pipeline, its table in a bucket, and the server."""
+    """Returns a pipeline with its table in a bucket, and the server."""
     server: S3Server = request.getfixturevalue("s3")
     new_world: S3World = S3World.on(stage, f"{{kind: files, path: '{server.bucket()}/things'}}")
     new_world.server = server
@@ -38,7 +42,7 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> S3World:
 
 
 def refuses(method: str, part: str) -> Callable[[S3World], None]:
-    """The store answers 503 to such requests, until a command has ended."""
+    """Returns a function that makes the store answer 503 until a command has ended."""
 
     def do(world: S3World) -> None:
         world.patches.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""What can become of a table in an SQLite file, and the way out that windrow names."""
+"""Damages of a table in an SQLite file, and the advice that windrow gives."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ FILE = "shop.sqlite"
 
 @dataclass
 class SqliteWorld(World):
-    """With somebody else's connection to the file, and a backup of it."""
+    """A pipeline on an SQLite table, with a backup.
+
+    Attributes:
+        holder: another connection to the file, which may hold a lock.
+    """
 
     holder: sqlite3.Connection = field(init=False)
 
     def asks(self, statement: str) -> list[Any]:
-        """What SQLite's own shell is told."""
+        """Runs a statement, like a user does with SQLite's shell."""
         with closing(sqlite3.connect(FILE, isolation_level=None)) as database:
             return database.execute(statement).fetchall()
 
     def keeps(self) -> None:
-        """A backup, as docs/backups.md says."""
+        """Makes a backup, as docs/backups.md describes it."""
         with closing(sqlite3.connect(FILE)) as file, closing(sqlite3.connect("kept")) as backup:
             file.backup(backup)
 
     def restores(self, _: re.Match[str] | None = None) -> None:
-        """The backup takes the file's place."""
+        """Replaces the file by the backup."""
         for log in ("-wal", "-shm"):
             (self.stage.folder / f"{FILE}{log}").unlink(missing_ok=True)
         shutil.copy("kept", FILE)
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> SqliteWorld:
-    """The pipeline, its table, and a backup of it."""
+    """Returns a pipeline with its table and a backup."""
     del request
     new_world: SqliteWorld = SqliteWorld.on(stage, f"{{kind: sqlite, path: {FILE}, table: things}}")
     new_world.keeps()
@@ -52,12 +56,14 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> SqliteWorld:
 
 
 def sql_step(words: str) -> Step:
-    """A statement that a message says; somebody gives it to SQLite."""
+    """Returns a step that runs the statement in the message."""
     return Step(words, lambda world, match: world.asks(match[0]))
 
 
 def harms(*statements: str) -> Callable[[SqliteWorld], None]:
-    """What somebody does to the file by hand; INDEX is the index by which the table is known."""
+    """Returns a function that runs statements; INDEX becomes the index by which windrow
+    knows the table.
+    """
 
     def do(world: SqliteWorld) -> None:
         query = "SELECT name FROM sqlite_master WHERE tbl_name = 'things' AND name GLOB 'windrow_*'"
@@ -84,13 +90,13 @@ def flipped(file: Path) -> None:
 
 
 def harm_staged(harm: Callable[[Path], None]) -> None:
-    """What becomes of the files that tasks have staged."""
+    """Damages the files that tasks have staged."""
     for file in Path(f"{FILE}.staged").rglob("*.parquet"):
         harm(file)
 
 
 def anew(world: SqliteWorld, unique: str) -> None:
-    """Somebody makes the table anew, with a column of theirs that may be unique."""
+    """Makes the table again, with one more column, which may be unique."""
     ((create_statement,), (index,)) = world.asks(
         "SELECT sql FROM sqlite_master WHERE tbl_name = 'things' AND sql > '' ORDER BY type DESC"
     )
@@ -107,12 +113,12 @@ def anew(world: SqliteWorld, unique: str) -> None:
 
 
 def replay_step(number: int) -> Step:
-    """A window is read again, as the message writes it."""
+    """Returns a step that replays a window, as the message says it."""
     return Step(f"windrow replay SPEC --window {hour(number)}")
 
 
 def locks(mode: str, begin: str) -> Callable[[SqliteWorld], None]:
-    """An application that leaves a transaction open, in a file with this journal."""
+    """Returns a function that leaves a transaction open, with this journal mode."""
 
     def do(world: SqliteWorld) -> None:
         world.patches.setattr(SqliteStore, "wait_seconds", 0.1)
@@ -125,13 +131,13 @@ def locks(mode: str, begin: str) -> Callable[[SqliteWorld], None]:
 
 
 def names(world: SqliteWorld, old_name: str, new_name: str) -> None:
-    """The table's name in the spec is another one."""
+    """Changes the table's name in the spec."""
     spec = Path(world.stage.spec)
     spec.write_text(spec.read_text().replace(f"table: {old_name}", f"table: {new_name}"))
 
 
 def renamed(world: SqliteWorld) -> None:
-    """A table gets another name, which the spec follows."""
+    """Renames the table, also in the spec."""
     harms("ALTER TABLE things RENAME TO thangs")(world)
     names(world, "things", "thangs")
 

@@ -1,8 +1,7 @@
-"""Whoever does what a message says is helped: each message is provoked on a real table, and its
-advice is followed word by word.
+"""The advice in messages helps: each message is caused on a real table, and followed literally.
 
-A kind of store has a module here with `ROWS`, one `Advice` for each way to break it, and `world`,
-which makes what they stand on.
+Each kind of store has a module in this folder. Its `ROWS` have an `Advice` for each damage, and
+its `world` returns the pipeline to damage.
 """
 
 from __future__ import annotations
@@ -44,8 +43,10 @@ def test_advice_helps(
     kind: str,
     advice: Advice,
 ) -> None:
-    """The message comes, each step of its advice is one that it names and works, and then all
-    rows are there, everything verifies, and the next window goes in.
+    """The message is printed, and each step of its advice works.
+
+    Then all rows are in the table, verification finds nothing, and the next windows are
+    committed.
     """
     world: World = KINDS[kind].world(stage, request)
     world.patches = monkeypatch

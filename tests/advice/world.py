@@ -1,6 +1,4 @@
-"""What a row of advice stands on: a pipeline on a real table of one kind, harmed, and brought back
-by the words of the messages alone.
-"""
+"""A pipeline on a real table of one kind, which is damaged and then repaired by the advice."""
 
 from __future__ import annotations
 
@@ -19,10 +17,10 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.kit.commit import commit_loop
 
 COMMITTED = f"{hour(0)}/{hour(2)}"
-"""The windows that a table has before it is harmed."""
+"""The windows that a table has before it is damaged."""
 
 NEXT = f"{hour(2)}/{hour(4)}"
-"""The windows that must go in once all is well again."""
+"""The windows that must be committed after the repair."""
 
 TPS = [TopicPartition("shop.things", n) for n in range(2)]
 
@@ -31,9 +29,9 @@ TPS = [TopicPartition("shop.things", n) for n in range(2)]
 class Step:
     """One step of an advice.
 
-    `words`: what says it, a regular expression: something that was said before must have it.
-    `action`: does it, given what matched; without it the words are a command of windrow, and are
-    typed as they were said.
+    Attributes:
+        words: a regular expression that an earlier output must match.
+        action: does the step, given the match; None if the match is a command to call.
     """
 
     words: str
@@ -41,7 +39,7 @@ class Step:
 
 
 def retry_step(command: str) -> Step:
-    """A step that says to run it again: the command is typed once more, and works."""
+    """Returns a step that calls the command again, which must work."""
 
     def do(world: World, _: re.Match[str]) -> None:
         assert world.types(command) == 0, world.output
@@ -50,7 +48,7 @@ def retry_step(command: str) -> Step:
 
 
 def rewrites(world: World, *pairs: tuple[str, str]) -> None:
-    """Somebody edits the spec: each first text is replaced by the second."""
+    """Edits the spec: replaces the first text of each pair by the second one."""
     spec = Path(world.stage.spec)
     for old, new in pairs:
         assert old in spec.read_text()
@@ -58,7 +56,7 @@ def rewrites(world: World, *pairs: tuple[str, str]) -> None:
 
 
 def knows(world: World, match: re.Match[str]) -> None:
-    """The model gets a column that may be null."""
+    """Adds a nullable column to the model."""
     schema = world.stage.folder / "schema.py"
     line = f"    {match[1]}: pl.String = pa.Field(nullable=True)\n"
     schema.write_text(f"{schema.read_text().rstrip()}\n{line}")
@@ -66,12 +64,15 @@ def knows(world: World, match: re.Match[str]) -> None:
 
 @dataclass(frozen=True)
 class Advice:
-    """One way to break a store, what must be said of it, and the way out that this names.
+    """A damage of a store, the message about it, and the steps of its advice.
 
-    `name`: of the case. `harm`: breaks the store; windows `COMMITTED` are in the table by then.
-    `command`: what a user types next, with SPEC for the pipeline's file. `says`: a regular
-    expression that its output must have. `steps`: the advice, in order; each step's words must
-    have been said by the command or by a step before it. `code`: the command's exit code.
+    Attributes:
+        name: the name of the case.
+        harm: causes the damage; the windows `COMMITTED` are in the table then.
+        command: the user's next command, with SPEC for the pipeline's file.
+        says: a regular expression that the command's output must match.
+        steps: the steps of the advice, in order; the words of each were in an earlier output.
+        code: the command's exit code.
     """
 
     name: str
@@ -84,11 +85,13 @@ class Advice:
 
 @dataclass
 class World:
-    """A pipeline on a table of one kind. A kind makes a world of its own if it needs more.
+    """A pipeline on a table of one kind; a kind has a subclass if it needs more.
 
-    `output`: all that commands have said since the harm, without line breaks. `patches`: what a
-    test replaces until its end. `next`: the options of a run of what must go in once all is well
-    again.
+    Attributes:
+        stage: the pipeline and its topic.
+        next: options of the run that must work after the repair.
+        output: all output of commands since the damage, without line breaks.
+        patches: replaces attributes until the test's end.
     """
 
     stage: Stage
@@ -98,7 +101,7 @@ class World:
 
     @classmethod
     def on(cls, stage: Stage, sink: str) -> Any:
-        """A world whose spec has this sink, with its first windows committed."""
+        """Returns a world whose spec has this sink, with the windows `COMMITTED`."""
         spec = Path(stage.spec)
         spec.write_text(spec.read_text().replace("{path: lake/things}", sink))
         world = cls(stage)
@@ -107,8 +110,9 @@ class World:
         return world
 
     def types(self, command: str) -> int:
-        """Runs a command, as the user types it; one that shows first what it would do is typed
-        again with --yes, as it says. Returns its exit code.
+        """Runs a command like a user does, and returns its exit code.
+
+        A command that advises --yes after a dry run is called again with --yes.
         """
         result = self.stage.call(*shlex.split(command.replace("SPEC", self.stage.spec))[1:])
         self.output += f" {' '.join(result.output.split())}"
@@ -117,9 +121,7 @@ class World:
         return result.exit_code
 
     def before_commit(self, harm: Callable[[], object]) -> None:
-        """Lets something happen in the next run when it has looked at the table, and is about to
-        put its rows there.
-        """
+        """Calls `harm` in the next run, right before that run commits."""
         pending = [harm]
 
         def crash_point(name: str) -> None:
@@ -129,7 +131,7 @@ class World:
         self.patches.setattr(commit_loop, "crash_point", crash_point)
 
     def follows(self, advice: Advice) -> None:
-        """Types what brings the message, and then does what it says, word by word."""
+        """Causes the message, and then does exactly what it advises."""
         advice.harm(self)
         code = self.types(advice.command)
         assert (code, re.search(advice.says, self.output) is not None) == (advice.code, True), (
@@ -145,8 +147,10 @@ class World:
                 assert self.types(match[0]) == 0, self.output
 
     def is_well(self) -> None:
-        """Next windows go in; every message is in the table once, or among the dead letters; and
-        neither verify with everything read back, nor lag, nor doctor finds anything.
+        """Asserts that the next windows can be committed, and that everything is well.
+
+        Every message is in the table or a dead letter, once. `verify --deep`, `lag` and
+        `doctor` find nothing.
         """
         self.output = ""
         assert self.types(f"windrow run SPEC {self.next}") == 0, self.output
@@ -161,12 +165,14 @@ class World:
 
 
 def of_lakes(more_columns: Callable[[Any], object]) -> list[Advice]:
-    """What can become of a table whose receipts and pages are files below `_windrow`, and whose
-    columns other clients change. `more_columns`: another client adds the column extra.
+    """Returns the damages of a table with files below `_windrow`.
+
+    Args:
+        more_columns: adds the column `extra`, like another client does.
     """
 
     def loses(folder: str) -> Callable[[World], None]:
-        """All files of a folder of windrow's own are gone."""
+        """Returns a function that removes a folder below `_windrow`."""
 
         def do(world: World) -> None:
             (path,) = world.stage.folder.glob(f"lake/**/things/_windrow/{folder}")

@@ -1,4 +1,4 @@
-"""The DAG file of the tests: one DAG for each pipeline, and what users write themselves."""
+"""The tests' DAG file: one DAG for each pipeline, and DAGs like users write them."""
 
 import os
 import sys

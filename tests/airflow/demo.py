@@ -27,7 +27,10 @@ globals().update(dags_from({folder!r}, command={windrow!r}))
 
 @contextmanager
 def start_backfill(demo_home: DemoHome) -> Iterator[Standalone]:
-    """A PostgreSQL and an Airflow, which begins a backfill of the demo's day; its broker is up."""
+    """Yields an Airflow on PostgreSQL that runs a backfill of the demo's day.
+
+    The demo's broker must be up.
+    """
     ours = {name: value or "" for name, value in dotenv_values(demo_home.env_file).items()}
     with (
         tempfile.TemporaryDirectory(prefix="windrow-airflow-", ignore_cleanup_errors=True) as name,
@@ -48,7 +51,7 @@ def start_backfill(demo_home: DemoHome) -> Iterator[Standalone]:
 
 
 def main() -> None:
-    """Serves the project's demo, or the one in the folder that is given."""
+    """Serves the project's demo, or the one in the given folder."""
     demo_home = DemoHome(Path(*sys.argv[1:2]).resolve() if sys.argv[1:] else PROJECT)
     if not demo_home.is_set_up():
         sys.exit("There is nothing to show yet. Run the demo first: make demo")

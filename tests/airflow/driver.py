@@ -1,8 +1,7 @@
-"""Loads DAGs and runs them by `DAG.test`, in Airflow's environment: one process for all, which
-prints what it found as JSON.
+"""Loads DAGs and runs them with `DAG.test` in Airflow's environment, and prints a JSON report.
 
-Its arguments: the DAG file; the folder of the page's DAG files; a folder of folders that hold no
-good pipelines; and `DAG_ID=CONF` for each run.
+One process runs all of them. Its arguments are the DAG file, the folder of the page's DAG
+files, a folder of folders with wrong pipelines, and `DAG_ID=CONF` for each run.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from typing import Any
 
 
 def describe_loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
-    """What the DAGs are, which modules they needed, and what is said of mistakes."""
+    """Returns the DAGs' attributes, the loaded modules, and the messages about wrong pipelines."""
     from windrow_airflow import dags_from
 
     mistakes, imports_by_folder = {}, {}
@@ -48,7 +47,9 @@ def describe_loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
 
 
 def import_errors_of(dags: dict[str, Any]) -> list[Any]:
-    """The ids of DAGs that Airflow's processor takes, and its import errors by file."""
+    """Returns the ids of the DAGs that Airflow's processor accepts, and its import
+    errors by file.
+    """
     import structlog
     from airflow.dag_processing.processor import _serialize_dags
 
@@ -58,14 +59,14 @@ def import_errors_of(dags: dict[str, Any]) -> list[Any]:
 
 
 async def first_event(words: list[str]) -> Any:
-    """What the sensor's trigger ends with."""
+    """Returns the payload of the last event of the sensor's trigger."""
     from windrow_airflow.triggers import WindrowCompleteTrigger
 
     return (await anext(WindrowCompleteTrigger(words, {}, None, 0).run())).payload
 
 
 def ticks(task: Any) -> dict[str, list[str]]:
-    """The words and the request of a task, by the kind of its run and how often it was cleared."""
+    """Returns the words and the request of a task by the run's kind and its number of clearings."""
     words_by_run = {}
     for kind, cleared in (("scheduled", 0), ("scheduled", 1), ("manual", 0), ("backfill", 0)):
         ti = SimpleNamespace(dag_id="d", run_id="r", task_id="run", map_index=-1)
@@ -77,7 +78,7 @@ def ticks(task: Any) -> dict[str, list[str]]:
 
 
 def run(dag: Any, conf: str) -> dict[str, Any]:
-    """A run's state, its task's tries, what it returned, and the events of assets."""
+    """Runs a DAG, and returns its state, the tries and result of its task, and its asset events."""
     from airflow import settings
     from airflow.models.asset import AssetEvent
     from airflow.models.xcom import XComModel

@@ -1,4 +1,4 @@
-"""A whole Airflow: scheduler, triggerer, API and all, on a PostgreSQL."""
+"""A whole Airflow on PostgreSQL: scheduler, triggerer, API and the other parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.processes import group
 
 
 def until(condition: Callable[[], Any], awaited: str, seconds: float = 300) -> Any:
-    """Asks again and again, within a limit; returns the first answer that isn't false."""
+    """Calls a condition until it isn't false, within a limit, and returns its value."""
     end = time.monotonic() + seconds
     while not (outcome := condition()):
         assert time.monotonic() < end, f"waited {seconds:.0f} s for {awaited}"
@@ -25,7 +25,7 @@ def until(condition: Callable[[], Any], awaited: str, seconds: float = 300) -> A
 
 
 class Standalone:
-    """Its API."""
+    """The API of an Airflow."""
 
     def __init__(self, home: Path, port: int) -> None:
         self.home = home
@@ -33,7 +33,7 @@ class Standalone:
         self._token = ""
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """What the API answers."""
+        """Calls the API, and returns its answer."""
         if not self._token:
             with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as token_response:
                 self._token = json.load(token_response)["access_token"]
@@ -47,7 +47,7 @@ class Standalone:
             return json.load(response)
 
     def runs(self, dag: str) -> dict[str, dict[str, Any]]:
-        """A DAG's runs by partition key."""
+        """Returns a DAG's runs by partition key."""
         dag_runs = self.call("GET", f"dags/{dag}/dagRuns?limit=100")["dag_runs"]
         return {run["partition_key"]: run for run in dag_runs}
 
@@ -57,7 +57,7 @@ class Standalone:
         return all(backfill["completed_at"] for backfill in backfills)
 
     def is_up(self) -> bool:
-        """Returns whether all its parts say that they are well."""
+        """Returns whether all parts report that they are healthy."""
         with suppress(OSError, ValueError):
             path = f"{self.url}/api/v2/monitor/health"
             with urllib.request.urlopen(path, timeout=10) as response:
@@ -67,7 +67,7 @@ class Standalone:
 
 @contextmanager
 def standalone(home: Path, database: str, **more: str) -> Iterator[Standalone]:
-    """One that is up, with the DAGs that are in `home/dags` by then."""
+    """Yields an Airflow when it is up, with the DAGs in `home/dags`."""
     install()
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -80,7 +80,7 @@ def standalone(home: Path, database: str, **more: str) -> Iterator[Standalone]:
         AIRFLOW__API__PORT=str(port),
         AIRFLOW__API__HOST="127.0.0.1",
         AIRFLOW__API__WORKERS="1",
-        # without it tasks look for the API at its usual port
+        # without this setting, tasks look for the API at its usual port
         AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"http://127.0.0.1:{port}/execution/",
         AIRFLOW__CORE__PARALLELISM="2",
         AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="True",

@@ -1,5 +1,7 @@
-"""Stands for `windrow`: answers as the file answers.json beside the spec says, one answer a call,
-and notes how it was called. Has nothing but the standard library.
+"""A stub of `windrow` that needs only the standard library.
+
+It answers each call with the next entry of answers.json in the spec's folder, and records the
+call.
 """
 
 import json
@@ -11,9 +13,10 @@ from pathlib import Path
 
 
 def wait_for_the_end(calls: Path) -> None:
-    """Has the task killed that started this process, and notes that it was interrupted.
+    """Kills the task that started this process, and records that it is interrupted.
 
-    The note comes late, as a clean-up takes a while: whoever doesn't wait for it calls before.
+    The record is late, because a real clean-up takes time. A caller that doesn't wait for it
+    makes its next call too early.
     """
 
     def interrupted(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""DAGs in Airflow's own task runner, by `DAG.test`, in one process; `windrow` is a stub."""
+"""DAGs in Airflow's own task runner, with `DAG.test` in one process and a stub of `windrow`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RUNS = [
 
 
 class Ran:
-    """What became of the DAGs, and what the stub was asked."""
+    """The results of the DAGs, and the calls of the stub."""
 
     def __init__(self, home: Path) -> None:
         install()
@@ -99,7 +99,7 @@ class Ran:
         self.runs: list[dict[str, Any]] = self.report["runs"]
 
     def run_of(self, name: str) -> dict[str, Any]:
-        """The first run of a DAG."""
+        """Returns the first run of a DAG."""
         return next(run for run in self.runs if run["dag"] == name)
 
 
@@ -147,7 +147,7 @@ BROKEN = {
     },
     "twice": {"a": GOOD + "{grid: batch}", "b": GOOD + "{grid: batch}"},
 }
-"""Folders that are no pipelines, or have mistakes: what each file in them holds."""
+"""Folders without valid pipelines, with the content of each file."""
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +156,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_a_window_is_committed(ran: Ran) -> None:
-    """A run's window is committed by one process; a summary of its receipt is returned, and is
-    in the event of the table's asset, under the window's partition key.
+    """A run's window is committed by one process, and a summary of its receipt is returned.
+
+    The event of the table's asset has the summary, under the window's partition key.
     """
     run = ran.run_of("orders")
     assert (run["run"], run["tries"]) == ("success", 1)
@@ -187,7 +188,9 @@ def test_a_window_is_committed(ran: Ran) -> None:
 
 
 def test_a_connection_is_in_the_environment(ran: Ran) -> None:
-    """The process has the properties of a connection to Kafka as variables; its words have none."""
+    """The process has a Kafka connection's properties as environment variables, not as
+    arguments.
+    """
     call = calls(ran.spec["orders"])[0]
     assert call["kafka"]["KAFKA_SASL_PASSWORD"] == SECRET
     assert SECRET not in str(call["words"])
@@ -212,15 +215,17 @@ def test_a_connection_is_in_the_environment(ran: Ran) -> None:
     ],
 )
 def test_exit_codes(ran: Ran, name: str, state: str, tries: int) -> None:
-    """What is refused or wrong fails at once, what is unreachable is tried again, and what is too
-    early waits in the triggerer, or counts as a try; a sensor asks until it is told yes, or never.
+    """A refusal fails without a retry, and a temporary error is retried.
+
+    If the window isn't closed, the task waits in the triggerer, or the try counts as failed. A
+    sensor asks until the answer is yes or a failure.
     """
     run = ran.run_of(name)
     assert (run["run"], run["task"], run["tries"]) == (state, state, tries)
 
 
 def test_retries_are_one_request(ran: Ran) -> None:
-    """A retry, and a run that was too early, go on with the same request."""
+    """A retry, and a run that was too early, have the same request."""
     for name, times in (("away", 3), ("early", 2)):
         words_of_calls = [call["words"] for call in calls(ran.spec[name])]
         assert len(words_of_calls) == times
@@ -228,8 +233,9 @@ def test_retries_are_one_request(ran: Ran) -> None:
 
 
 def test_a_task_that_is_killed_interrupts_its_process(ran: Ran) -> None:
-    """Airflow's SIGTERM to a task becomes Ctrl-C for its process, which is waited for; the next
-    try is a process of its own.
+    """A SIGTERM of Airflow to a task interrupts its process, and the task waits for it.
+
+    The next try starts a new process.
     """
     run, verbs = ran.run_of("killed"), [call["words"][0] for call in calls(ran.spec["killed"])]
     assert verbs == ["run", "interrupted", "run"]
@@ -237,7 +243,7 @@ def test_a_task_that_is_killed_interrupts_its_process(ran: Ran) -> None:
 
 
 def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
-    """Airflow shows an exception's text: it is windrow's sentence, or says what Airflow lacks."""
+    """The exception's text is windrow's message, or says what Airflow lacks."""
     assert "AirflowFailException: windrow ended with exit code 1: It is 1. Do this." in ran.log
     assert "/no/windrow can't be started on this worker: No such file or directory" in ran.log
     assert "windrow ended with exit code 2: 3 mistakes in" in ran.log, (
@@ -251,7 +257,10 @@ def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
 
 
 def test_several_windows_in_one_task(ran: Ran) -> None:
-    """A range of windows, or all micro-batches, have one event each; nothing new, no event."""
+    """A range of windows, or a drain of micro-batches, has an event for each window.
+
+    Without new windows there is no event.
+    """
     assert [key for key, _ in ran.run_of("range")["events"]] == [NINE, TEN]
     assert calls(ran.spec["hours"])[0]["words"][2:5] == [
         "--window",
@@ -268,8 +277,9 @@ def test_several_windows_in_one_task(ran: Ran) -> None:
 
 
 def test_windows_beside_a_refused_one_have_their_events(ran: Ran) -> None:
-    """A task that fails for one window has an event for each that it has committed, by the task
-    behind it; the run fails all the same.
+    """If a task fails for one window, the other windows have their events, from the task after it.
+
+    The run fails.
     """
     run = ran.run_of("mixed")
     assert (run["run"], run["task"], run["tries"]) == ("failed", "failed", 1)
@@ -279,8 +289,10 @@ def test_windows_beside_a_refused_one_have_their_events(ran: Ran) -> None:
 
 
 def test_a_tick_runs_what_is_due(ran: Ran) -> None:
-    """A scheduled run asks for all that is due; one by hand, of a backfill or cleared runs its own
-    key alone. A cleared run is a request of its own, so that a replacement replaces.
+    """A scheduled run asks for all due windows.
+
+    A manual, backfilled or cleared run asks for its own key only. A cleared run has another
+    request, so that it can replace the window again.
     """
     words_by_run = ran.report["ticks"]
     assert {name: "--due" in words for name, words in words_by_run.items()} == {
@@ -294,24 +306,25 @@ def test_a_tick_runs_what_is_due(ran: Ran) -> None:
 
 
 def test_a_replacement_is_asked_for_by_a_param(ran: Ran) -> None:
-    """`on_committed: replace` of a run by hand, or of a backfill, is a replay."""
+    """`on_committed: replace` of a manual run or a backfill is a replay."""
     assert [call["words"][0] for call in calls(ran.spec["replaced"])] == ["replay"]
 
 
 def test_an_interval_names_the_windows(ran: Ran) -> None:
-    """Without a partition key the data interval says which windows, never the logical date."""
+    """Without a partition key, the data interval gives the windows, not the logical date."""
     words = calls(ran.spec["orders"])[1]["words"]
     assert words[3] == "2026-01-05T07:00:00+00:00/2026-01-05T08:00:00+00:00"
 
 
 def test_the_pages_dags(ran: Ran) -> None:
-    """Each DAG file of the page can be loaded."""
+    """Each DAG file on the page can be loaded."""
     assert ran.report["page"] == ["daily_sales", "hourly_sales", "payments", "payments_catch_up"]
 
 
 def test_one_dag_a_pipeline(ran: Ran) -> None:
-    """Each file is a DAG on its pipeline's grid, whose first run is at the end of the first
-    window; nothing but the files is read for it: no windrow, and no Kafka.
+    """Each pipeline file becomes a DAG on its grid, whose first run is after the first window.
+
+    Only the files are read: neither windrow nor a Kafka client is imported.
     """
     dags = ran.report["dags"]
     assert {name: dags[name][0] for name in ran.spec} == {
@@ -342,13 +355,15 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
     ],
 )
 def test_mistakes_name_their_file(ran: Ran, name: str, says: str) -> None:
-    """A pipeline of which no DAG can be made is an import error that says which, and why."""
+    """A pipeline without a valid DAG is an import error with its file and the reason."""
     assert says in ran.report["mistakes"][name]
 
 
 def test_a_mistake_takes_no_other_pipeline_along(ran: Ran) -> None:
-    """Beside others a file with a mistake is an import error of its own; a subclass of windrow's
-    component has a DAG, whatever the length of its topic; folders of tables aren't searched.
+    """A file with a mistake is an import error of its own, and other pipelines have their DAGs.
+
+    A subclass of windrow's component has a DAG, however long its topic is. Folders of tables
+    aren't searched.
     """
     good, errors = ran.report["alone"]["beside"]
     assert good == ["yes"]

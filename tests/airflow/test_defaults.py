@@ -1,4 +1,4 @@
-"""What a DAG goes by that a pipeline's file leaves out, without an Airflow."""
+"""The defaults of a DAG for settings that a pipeline's file leaves out, without Airflow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from windrow.ingest.settings.values import Duration
 
 
 def test_a_dag_goes_by_the_defaults_of_a_run() -> None:
-    """The provider can't import windrow, and yet both have the same names of grids, delay and ticks
-    of micro-batches: else runs would come before or long after their windows.
+    """The provider and windrow have the same names of grids, delay and ticks.
+
+    The provider can't import windrow. With other defaults, runs would come too early or too
+    late.
     """
     dags = ast.parse((ROOT / "airflow" / "windrow_airflow" / "dags.py").read_text("utf-8"))
     (named,) = (

@@ -1,4 +1,4 @@
-"""The page's two commands, typed."""
+"""The page's two commands, run as they are."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ exec UV pip install --quiet --no-deps --no-build-isolation --python VENV "$@"
 
 
 def test_two_commands_to_a_green_dag(tmp_path: Path, kafka: str) -> None:
-    """Installed as the page says beside an Airflow, the page's DAG file and its second command
-    commit a window.
-    """
+    """The page's commands install the provider and commit a window with the page's DAG file."""
     install()
     topic, home = create_topic(kafka), tmp_path / "airflow"
     eleven = 1_767_610_800_000
@@ -49,7 +47,7 @@ def test_two_commands_to_a_green_dag(tmp_path: Path, kafka: str) -> None:
     windrow = str(Path(sys.executable).parent / "windrow")
     write_page(home / "dags", spec.parents[1], windrow)
 
-    # an environment that has all of Airflow's, and windrow's provider not yet
+    # an environment with Airflow's packages, but without windrow's provider
     bin_of = {**env, "VIRTUAL_ENV": ""}
     uv, venv = str(Path(sys.executable).parent / "uv"), tmp_path / "venv"
     subprocess.run(

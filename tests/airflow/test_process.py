@@ -1,4 +1,4 @@
-"""`windrow` as a process: its log, its document, its end."""
+"""`windrow` as a process: its log, its document and its end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def process(spec: Path, **env: str) -> Process:
 
 
 def test_log_and_document(tmp_path: Path) -> None:
-    """Each line of the log is told while it runs; the document and the exit code are its end;
-    what the environment has is on no command line.
+    """Each log line is reported while the process runs; at its end come document and exit code.
+
+    The environment's values are not on the command line.
     """
     log_lines = list[str]()
     spec = pipeline(tmp_path, "shop", {**commit_reply(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
@@ -45,7 +46,7 @@ def test_log_and_document(tmp_path: Path) -> None:
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
-    """What variables with secrets hold is in no line of the log, and not in the error."""
+    """The values of secret variables are masked in the log and in the error."""
     failed_reply = failure_reply(1)
     failed_reply["document"]["error"]["message"] = f"It is {SECRET}."
     log_lines = list[str]()
@@ -59,7 +60,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("secret", ["123456", "receipt", "2026-", "windows"])
 def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: str) -> None:
-    """A secret may occur in numbers, names and instants of the document, which is read as it is."""
+    """A secret that also occurs in the document doesn't change the document."""
     reply = commit_reply(NINE)
     reply["document"]["windows"][0]["committed"]["receipt"]["counts"]["rows"] = 123456
     ended = process(pipeline(tmp_path, "shop", reply), KAFKA_SASL_PASSWORD=secret).run(print)
@@ -67,7 +68,7 @@ def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: st
 
 
 def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
-    """Of two secrets that begin alike the longer one leaves no rest."""
+    """If one secret begins with another one, the longer one is masked as a whole."""
     log_lines = list[str]()
     spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
     process(spec, KAFKA_A_TOKEN=SECRET[:9], KAFKA_SASL_PASSWORD=SECRET).run(log_lines.append)
@@ -75,7 +76,7 @@ def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
 
 
 def test_each_count_has_its_name() -> None:
-    """What was read, lost or late is told under its own name."""
+    """The summary has each count under its own name."""
     counts = {"read": 1, "rows": 2, "dead": 3, "skipped": 4, "late": 5}
     document = commit_reply(NINE)["document"]
     document["windows"][0]["committed"]["receipt"]["counts"] = counts
@@ -86,7 +87,7 @@ def test_each_count_has_its_name() -> None:
 def test_what_is_added_comes_before_what_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection's properties win over variables of the worker."""
+    """A connection's properties override the worker's environment variables."""
     monkeypatch.setenv("KAFKA_X", "of the worker")
     log_lines = list[str]()
     spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_X}"]})
@@ -95,7 +96,7 @@ def test_what_is_added_comes_before_what_is_set(
 
 
 def test_failures_in_words(tmp_path: Path) -> None:
-    """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
+    """The message is that of windrow's error, or the kind of a bug."""
     ended = process(pipeline(tmp_path, "shop", failure_reply(1))).run(print)
     assert ended.message == "windrow ended with exit code 1: It is 1. Do this."
     assert Ended(70, {"error": {"kind": "KeyError"}}).message.endswith("exit code 70: KeyError")
@@ -104,12 +105,12 @@ def test_failures_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"windows": [', "null"])
 def test_rubbish_is_no_document(text: str) -> None:
-    """What isn't one whole document counts as none."""
+    """Output that isn't one JSON object counts as no document."""
     assert document_in(text, {}) == {}
 
 
 def test_a_program_that_is_not_there() -> None:
-    """It is the caller's to say where windrow is."""
+    """A program that doesn't exist raises FileNotFoundError."""
     with pytest.raises(FileNotFoundError):
         Process(["/no/windrow"], {}).run(print)
 
@@ -140,9 +141,7 @@ def is_over(pid: int) -> bool:
 def test_an_interrupt_ends_the_whole_group(
     ends: bool, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is asked to end, as by Ctrl-C, with all that it has started; one that
-    doesn't is killed.
-    """
+    """An interrupt ends the process and its children; a process that ignores it is killed."""
     monkeypatch.setattr("windrow_airflow.process.GRACE", 30 if ends else 0.5)
     started, log_lines = threading.Event(), list[str]()
 
@@ -160,11 +159,11 @@ def test_an_interrupt_ends_the_whole_group(
     child = int(log_lines[0].split()[1])
     assert [ended.code for ended in endings] == [code]
     assert is_over(child), "what it has started runs on"
-    running.interrupt()  # once more: nothing is left to end
+    running.interrupt()  # a second interrupt has nothing to end
 
 
 def test_an_exception_ends_the_process() -> None:
-    """Airflow's timeout of a task comes as an exception: no process is left behind."""
+    """An exception in the caller, such as Airflow's timeout, ends the process."""
 
     def timeout(*_: object) -> None:
         raise TimeoutError
@@ -172,7 +171,7 @@ def test_an_exception_ends_the_process() -> None:
     pids = list[int]()
 
     def say(line: str) -> None:
-        if line.startswith("started"):  # what it says when it is interrupted comes here, too
+        if line.startswith("started"):  # its output after the interrupt comes here, too
             pids.append(int(line.split()[1]))
             os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -186,7 +185,7 @@ def test_an_exception_ends_the_process() -> None:
 
 
 def test_variables_of_a_connection() -> None:
-    """Each property of a connection is a variable that a spec can name."""
+    """Each property of a connection becomes an environment variable that a spec can use."""
     assert variables({"bootstrap.servers": "b:1", "sasl.password": "x", "retries": 3}) == {
         "KAFKA_BOOTSTRAP_SERVERS": "b:1",
         "KAFKA_SASL_PASSWORD": "x",

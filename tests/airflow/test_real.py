@@ -1,4 +1,4 @@
-"""The real `windrow` as Airflow's tasks start it: what they read in its document."""
+"""The real `windrow` as a process, and the document that Airflow's tasks read."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def hour(n: int) -> str:
 def test_a_tick_commits_what_is_due(
     tmp_path: Path, kafka: str, spark_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tick's command commits all hours but the refused one, and its document names them, with
-    their counts; the next tick reports its own hour; the refused one is told by its own run.
+    """A tick's command commits all due hours except the refused one, and reports them.
+
+    The next tick reports its own hour only. The refused hour's own run reports the refusal.
     """
     topic = create_topic(kafka)
     first = int(START.timestamp() * 1000)

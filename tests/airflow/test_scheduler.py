@@ -62,12 +62,12 @@ with DAG("leaky", schedule=None):
 
 
 def key(n: int) -> str:
-    """The partition key of the n-th hour."""
+    """Returns the partition key of the n-th hour."""
     return instant(START + timedelta(hours=n))
 
 
 def running_processes_of(spec: Path, run_id: str = "") -> list[psutil.Process]:
-    """The processes of `windrow run` for a pipeline that are half-way."""
+    """Returns the running `windrow run` processes of a pipeline."""
     processes = []
     for process in psutil.process_iter(["cmdline", "create_time"]):
         words = process.info["cmdline"] or []
@@ -80,7 +80,7 @@ def running_processes_of(spec: Path, run_id: str = "") -> list[psutil.Process]:
 def airflow_pipeline(
     tmp_path: Path, kafka: str, spark_server: str
 ) -> tuple[Path, Path, OpenTransaction]:
-    """A day of messages, with a transaction that is open in the last hour."""
+    """A pipeline with a day of messages, and an open transaction in the last hour."""
     topic = create_topic(kafka, 2)
     puts = [
         Put(b'{"id": %d, "name": "x"}' % n, int((START.timestamp() + n * 60) * 1000), n % 2)
@@ -129,9 +129,10 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
     spark_server: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a grid of a minute with a delay of two and a half, a scheduler's ticks commit each window
-    once it is closed, from the first on, with an event under each one's key; but not the one that
-    is refused, whose run fails, and which no later tick reads again.
+    """With a delay longer than the grid, the scheduler's ticks commit each window after its end.
+
+    The grid has windows of a minute, and the delay is two and a half. Each window has an event
+    under its key. The refused window's run fails, and no later tick reads it again.
     """
     start = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=8)
     names = [instant(start + timedelta(minutes=n)) for n in range(20)]
@@ -154,7 +155,7 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
     (home / "dags" / "file.py").write_text(text)
     connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": kafka}})
     with standalone(home, database, AIRFLOW_CONN_KAFKA_PROD=connection) as airflow:
-        # two ticks behind the first one are enough for the timetable to have left some out
+        # after two more ticks, the timetable could have left some out
         until(lambda: list(states(airflow).values()).count("success") >= 3, "three green runs", 900)
         ran = states(airflow)
         events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
@@ -171,7 +172,7 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
 
 
 def states(airflow: Standalone, dag: str = "things") -> dict[str, str]:
-    """The states of a DAG's runs, by partition key."""
+    """Returns the states of a DAG's runs, by partition key."""
     return {name: run["state"] for name, run in airflow.runs(dag).items()}
 
 
@@ -181,9 +182,10 @@ def test_a_backfill_is_exactly_once(
     kafka: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A backfill of 24 partitions, of which one task is killed and one run is cancelled half-way,
-    ends with each window in the table once; each has one event under its key, and a DAG behind
-    them runs for the day once. No log has the password.
+    """A backfill of 24 partitions commits each window once, although a task is killed.
+
+    One run is cancelled, too. Each window has one event, and a downstream DAG runs once for the
+    day. No log has the password.
     """
     home, spec, open_transaction = airflow_pipeline
     extra = {"bootstrap.servers": kafka, "sasl.password": SECRET}
@@ -203,7 +205,7 @@ def test_a_backfill_is_exactly_once(
         [killed, *_] = until(lambda: running_processes_of(spec), "a process to kill")
         killed.kill()
 
-        # the last window waits for the open transaction: its run is cancelled meanwhile
+        # the last window waits for the open transaction; its run is cancelled meanwhile
         until(lambda: list(states(airflow).values()).count("success") == 23, "23 windows", 900)
         run_id = airflow.runs("things")[key(23)]["dag_run_id"]
         until(lambda: running_processes_of(spec, run_id), "the last window's process")
@@ -236,7 +238,7 @@ def test_a_backfill_is_exactly_once(
 def committed_windows(
     spec: Path, kafka: str, monkeypatch: pytest.MonkeyPatch, *, empty: bool = False
 ) -> dict[str, tuple[int, int]]:
-    """The rows of the table by window, counted there, and the generation of the receipt."""
+    """Returns the number of rows in the table and the receipt's generation, by window."""
     from deltalake import DeltaTable
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)

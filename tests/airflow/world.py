@@ -1,4 +1,4 @@
-"""Airflow in its own environment, and pipelines whose `windrow` is a stub with given answers."""
+"""Airflow in its own environment, and pipelines with a stub of `windrow`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NINE, TEN = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
 
 
 def install() -> None:
-    """Makes Airflow's environment, the first time."""
+    """Makes Airflow's environment, if it doesn't exist."""
     subprocess.run([ROOT / ".ci" / "airflow"], check=True, timeout=540)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The variables of a new Airflow in a folder, with its DAGs in `dags`."""
+    """Returns the environment variables of a new Airflow in a folder, with its DAGs in `dags`."""
     (home / "dags").mkdir(parents=True, exist_ok=True)
     shutil.copy(PLACE / "empty" / "airflow.db", home)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
@@ -50,7 +50,7 @@ def pipeline(
     *answers: Any,
     window: str = "{grid: hourly, start: 2026-01-05T00:00:00Z}",
 ) -> Path:
-    """The file of a pipeline, and what the stub answers to one call after the other."""
+    """Writes a pipeline's file, and the stub's answers to one call after the other."""
     folder = home / "pipelines" / name
     folder.mkdir(parents=True)
     (folder / "answers.json").write_text(json.dumps(answers))
@@ -62,13 +62,13 @@ def pipeline(
 
 
 def calls(spec: Path) -> list[dict[str, Any]]:
-    """How the stub was called for a pipeline."""
+    """Returns the recorded calls of the stub for a pipeline."""
     noted = spec.parent / "calls.jsonl"
     return [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
 
 
 def commit_reply(*starts: str | int) -> dict[str, Any]:
-    """An answer: these windows are committed."""
+    """Returns an answer in which these windows are committed."""
     counts = {"read": 11, "rows": 10, "dead": 1, "skipped": 0, "late": 0}
     receipts = [
         {"plan": {"window": {"start": start}}, "digest": "d", "generation": 0, "counts": counts}
@@ -82,12 +82,12 @@ def commit_reply(*starts: str | int) -> dict[str, Any]:
 
 
 def failure_reply(code: int, **more: Any) -> dict[str, Any]:
-    """An answer: windrow ends with this exit code."""
+    """Returns an answer in which windrow ends with this exit code."""
     return {"code": code, "document": {"error": {"message": f"It is {code}. Do this.", **more}}}
 
 
 def write_page(folder: Path, pipelines: Path, windrow: str = "windrow") -> None:
-    """Writes the page's DAG files, with the places of these pipelines and of this command."""
+    """Writes the page's DAG files, with the paths of these pipelines and of this command."""
     folder.mkdir()
     for text in blocks("python", PAGE):
         named = re.match(r"# dags/(\w+\.py)\n", text)

@@ -1,5 +1,6 @@
-"""A code location with a pipeline of hours and one of micro-batches, whose runs wait in
-the middle of a window for somebody who cancels them.
+"""A code location with two pipelines whose runs wait inside a window until they are cancelled.
+
+One pipeline has windows of an hour, the other one has micro-batches.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from windrow.ingest.runner import task
 from windrow.ingest.sinks.kit.commit import commit_loop
 
 FOLDER = "WINDROW_TESTS_CANCELLABLE"
-"""The variable that names the folder of tables, ledger and marks."""
+"""Name of the environment variable with the folder of tables, ledger and marker files."""
 
 IN_TIME = {"grid": "hourly", "start": "2026-01-05T00:00:00Z", "delay": "1m"}
 BATCHES = {"grid": "batch", "max_records": "100"}
 
 
 def spec_of(folder: Path, kafka: str, topic: str, window: dict[str, str]) -> PipelineSpec:
-    """The pipeline `hours` or `batches`, by its kind of windows, on a table in a file."""
+    """Returns the spec of the pipeline `hours` or `batches`, by its kind of windows.
+
+    Its table is a SQLite file.
+    """
     name = "hours" if window is IN_TIME else "batches"
     attributes = {
         "id": name,
@@ -43,16 +47,16 @@ def spec_of(folder: Path, kafka: str, topic: str, window: dict[str, str]) -> Pip
 
 
 def specs(folder: Path) -> list[PipelineSpec]:
-    """Both pipelines, on the topic that the folder names."""
+    """Returns the specs of both pipelines, on the topic that a file in the folder names."""
     kafka, topic = (folder / "topic").read_text().split()
     return [spec_of(folder, kafka, topic, window) for window in (IN_TIME, BATCHES)]
 
 
 def wait_at(point: str) -> None:
-    """Waits at the point that a file in the folder is named after, which is moved then.
+    """Waits at a crash point if the folder has a file with the point's name.
 
-    If the file has a text, what ends the waiting is dropped, as Python drops an exception of a
-    callback of its garbage collector.
+    The file is then renamed to "reached". If the file has a text, the interrupt that ends the
+    wait is dropped. Python drops an exception like this in a callback of its garbage collector.
     """
     folder = Path(os.environ[FOLDER])
     if (folder / point).exists():
@@ -63,7 +67,7 @@ def wait_at(point: str) -> None:
 
 
 def definitions() -> dg.Definitions:
-    """Both pipelines, with tasks in the run's own process."""
+    """Returns both pipelines, with tasks in the run's own process."""
     for module in (task, commit_loop):
         patch.object(module, "crash_point", wait_at).start()
     engine = LocalTasks()

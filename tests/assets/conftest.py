@@ -1,4 +1,4 @@
-"""Dagster without a home, and a pipeline in memory."""
+"""Fixtures for Dagster without a home directory, and for a pipeline in memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.assets.world import World
 
 HERE = Path(__file__).parent
 DAGSTER_ITSELF = (
-    "ignore::dagster.BetaWarning",  # backfill policies and observable sources, which we want
-    # of dagster-spark's own component, met when the registry is read
+    "ignore::dagster.BetaWarning",  # backfill policies and observable sources, which windrow uses
+    # from dagster-spark's own component, when the registry of components is read
     "ignore::dagster.PreviewWarning",
-    "ignore::DeprecationWarning:dagster",  # Dagster warns of its own use of itself
+    "ignore::DeprecationWarning:dagster",  # Dagster warns about its own code
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings are errors, but not those that Dagster raises against itself."""
+    """Ignores the warnings that Dagster raises about itself; other warnings are errors."""
     for item in items:
         if item.path.is_relative_to(HERE):
             for warning_filter in DAGSTER_ITSELF:
@@ -30,8 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
-    """One on disk, for a schedule opens its own; with one event log for all runs: each
-    run's own would first have to be made.
+    """Returns an instance on disk, which a schedule can open by itself.
+
+    It has one event log for all runs, because the tables of a log for each run take time to
+    make.
     """
     log = {
         "module": "dagster.core.storage.event_log",
@@ -43,8 +45,9 @@ def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
 
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an instance's empty databases: to make their tables takes longer
-    than most tests.
+    """A folder with the empty databases of an instance.
+
+    It takes longer than most tests to make their tables.
     """
     folder = tmp_path_factory.mktemp("fresh")
     with instance_in(folder) as empty_instance:
@@ -55,7 +58,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def instance(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
-    """A copy of the fresh one."""
+    """A copy of the instance with empty databases."""
     folder = tmp_path_factory.mktemp("instance")
     shutil.copytree(fresh, folder, dirs_exist_ok=True)
     with instance_in(folder) as copied_instance:

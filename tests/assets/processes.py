@@ -1,5 +1,5 @@
-"""Dagster's runs of a real pipeline, each in a process of its own, and what Dagster
-shows of them.
+"""Runs of a real pipeline by Dagster, each in its own process, and the events that
+Dagster shows.
 """
 
 from __future__ import annotations
@@ -34,9 +34,16 @@ def dagster_run(
     tags: Mapping[str, str] = _NOTHING,
     env: Mapping[str, str] = _NOTHING,
 ) -> BaseProcess:
-    """The hours first..last in one Dagster run.
+    """Starts one Dagster run of the hours from `first` to `last`.
 
-    `home`: DAGSTER_HOME, perhaps with a dagster.yaml; `env`: what else is set.
+    Args:
+        setup: the pipeline.
+        home: the folder for DAGSTER_HOME. It may have a dagster.yaml.
+        first: the first hour.
+        last: the last hour.
+        crash: the crash point at which the run is killed or stopped, if any.
+        tags: the run's tags.
+        env: further environment variables for the run.
     """
     process = SERVER.Process(
         target=_run, args=(setup, home, first, last, crash, dict(tags), dict(env))
@@ -69,8 +76,9 @@ def _run(
 
 
 def receipts_shown(setup: PipelineSetup, home: Path, n: int) -> list[tuple[str, bool]]:
-    """What Dagster shows of the n-th hour: of each materialization the attempt in its
-    receipt, and whether it was recovered.
+    """Returns what Dagster shows of the n-th hour, for each materialization.
+
+    That is the attempt in its receipt, and whether the window was recovered.
     """
     with dg.DagsterInstance.from_config(str(home)) as instance:
         records_filter = dg.AssetRecordsFilter(
@@ -95,13 +103,13 @@ def _attempt(receipt: object) -> str:
 
 
 def make_dagsters_tables(home: Path) -> None:
-    """Before two processes need them: those that make them at once get in each other's way."""
+    """Makes Dagster's tables before two processes start, because they can't do it together."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.get_run_records(limit=1)
 
 
 def five_hours(kafka: str) -> str:
-    """A topic with messages in the hours 1 to 5, in two topic-partitions."""
+    """Returns a new topic with messages in the hours 1 to 5, in two topic-partitions."""
     topic = create_topic(kafka, partitions=2)
     value = json.dumps({"id": 7, "name": None}).encode()
     produce(kafka, topic, [Put(value, millis(h, i), i % 2) for h in range(1, 6) for i in range(50)])

@@ -1,4 +1,4 @@
-"""Cancelled runs: nothing is begun again, and what was not committed is not."""
+"""Cancelled runs: no step starts again, and no window is committed after the cancellation."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ def test_an_interrupted_step_is_not_begun_again(
     point: str,
     grid: str,
 ) -> None:
-    """What Dagster raises in a run that is cancelled ends it, wherever it is: the window is
-    there if it was committed by then, and a later run finds it so.
+    """An interrupt at any point ends the run, and its window is in the table if it was committed.
+
+    A later run reports that window.
     """
     over = {"window": {"grid": "batch"}} if grid == "batch" else {}
     world = World(tmp_path, instance, **over)
@@ -95,8 +96,10 @@ def test_a_cancellation_that_python_drops_is_heard(
     point: str,
     shown: int,
 ) -> None:
-    """What Dagster raises during a callback of the garbage collector is lost: the run asks before
-    each commit and between windows, so none is committed or shown after the one that was going on.
+    """A cancellation whose interrupt Python drops ends the run before the next window.
+
+    Python drops an interrupt that is raised in a callback of its garbage collector. So the run
+    asks Dagster before each commit and between windows.
     """
     over = {"window": {"grid": "batch", "max_records": 30}} if grid == "batch" else {}
     world = World(tmp_path, instance, **over)
@@ -114,7 +117,7 @@ def test_a_cancellation_that_python_drops_is_heard(
         tags = {} if grid == "batch" else hours
         return job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
 
-    if point == "report.before":  # windows that are committed and not shown yet
+    if point == "report.before":  # so windows are committed, but not shown
         with monkeypatch.context() as patched:
             patched.setattr("windrow.assets.window_asset.show", lambda *_, **__: None)
             patched.setattr("windrow.assets.micro_batches.show", lambda *_, **__: None)
@@ -131,7 +134,7 @@ def test_a_cancellation_that_python_drops_is_heard(
 def cancellable(
     kafka: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, WorkspaceRequestContext]]:
-    """A real Dagster, with a code server of its own, and the folder of its pipelines."""
+    """A real Dagster with a code server, and the folder of its pipelines."""
     folder = tmp_path_factory.mktemp("cancellable")
     (folder / "topic").write_text(f"{kafka} {five_hours(kafka)}")
     at_once = {"module": "dagster.core.run_coordinator", "class": "DefaultRunCoordinator"}
@@ -151,7 +154,7 @@ def cancellable(
 
 
 def query(context: WorkspaceRequestContext, mutation: str, **variables: Any) -> Any:
-    """What Dagster's API answers."""
+    """Returns the answer of Dagster's API."""
     [response] = execute_dagster_graphql(context, mutation, variables).data.values()
     return response
 
@@ -178,11 +181,14 @@ def until(true: Callable[[], bool], otherwise: str) -> None:
 def test_a_run_that_is_cancelled_is_over(
     cancellable: tuple[Path, WorkspaceRequestContext], pipeline: str, point: str, n: int, drops: str
 ) -> None:
-    """1 A run reads, has staged, or commits. 2 Somebody cancels it by Dagster's API.
+    """A run that is cancelled by Dagster's API is cancelled, even if Python drops the interrupt.
 
-    It is cancelled, also if what Dagster raises in it is dropped. Nothing of it began again, and
-    its window is in the table if it was committed before 2. A run after it leaves each window
-    there once.
+    1. A run reads, has staged, or commits.
+    2. The API cancels the run.
+    3. A second run starts.
+
+    No step starts again after 2. The window is in the table if it was committed before 2. After
+    3, each window is in the table once.
     """
     folder, context = cancellable
     [spec] = [spec for spec in specs(folder) if spec.id == pipeline]

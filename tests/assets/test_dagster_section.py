@@ -1,6 +1,4 @@
-"""The section `dagster` of a spec in Dagster itself: each option is seen on the assets that are
-loaded, and in a run.
-"""
+"""The section `dagster` of a spec: each option has its effect on the assets and in a run."""
 
 from __future__ import annotations
 
@@ -39,12 +37,12 @@ BLOCK = {
 
 
 def specs_of(defs: dg.Definitions) -> dict[dg.AssetKey, dg.AssetSpec]:
-    """The specs as Dagster resolves them."""
+    """Returns the asset specs by key, as Dagster resolves them."""
     return {spec.key: spec for spec in defs.resolve_all_asset_specs()}
 
 
 def attributes(**block: Any) -> dict[str, Any]:
-    """A spec for a component, with the section."""
+    """Returns the attributes of a component, with the section `dagster`."""
     return {
         "id": "things",
         "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
@@ -56,8 +54,9 @@ def attributes(**block: Any) -> dict[str, Any]:
 
 
 def test_the_options_are_on_the_assets(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Key, group, owners, tags, kinds, pool, backfill policy and freshness are the table's; its
-    dead letters and its topic follow. The table is made under its key, with all that goes by it.
+    """The table's asset has the key, group, owners, tags, kinds, pool and policies of the section.
+
+    The assets of its dead letters and its topic follow it. A run makes the table under its key.
     """
     world = World(tmp_path, instance, dagster=BLOCK)
     spec_by_key = specs_of(world.defs)
@@ -85,8 +84,9 @@ def test_the_options_are_on_the_assets(tmp_path: Path, instance: dg.DagsterInsta
 
 
 def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Freshness may have deadlines in its place; and a table without the section has one run for
-    a backfill, and what else Dagster has by default.
+    """Freshness may have a deadline instead of a window.
+
+    Without the section, the table has Dagster's defaults, and a backfill is one run.
     """
     plain = specs_of(world.defs)[dg.AssetKey(["things"])]
     assert (plain.freshness_policy, plain.group_name) == (None, "default")
@@ -101,7 +101,7 @@ def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -
 
 @pytest.mark.parametrize("file", ["dagster_home/dagster.yaml", "deploy/dagster.yaml"])
 def test_a_killed_run_gives_its_slot_of_a_pool_back(file: str) -> None:
-    """Dagster's daemon frees slots of runs that are over only if the instance says so."""
+    """The instances' settings let Dagster's daemon free a pool's slots after a run was killed."""
     settings = yaml.safe_load((Path(__file__).parents[2] / file).read_text(encoding="utf-8"))
     monitoring = settings["run_monitoring"]
     assert monitoring["enabled"]
@@ -118,8 +118,9 @@ def test_automation_asks_for_closed_windows(
     condition: str,
     expected_times: list[tuple[int, int]],
 ) -> None:
-    """Dagster's automation asks for each window once, when it is closed (`window.delay` behind
-    its end) or at the cron expression's times, and for none that is there.
+    """Dagster's automation asks for each window once, after its end and `window.delay`.
+
+    With a cron expression, it asks at the expression's times. It asks for no existing window.
     """
     world = World(tmp_path, instance, dagster={"automation_condition": condition})
     world.fill(13)
@@ -141,8 +142,10 @@ def test_automation_asks_for_closed_windows(
 
 
 def test_the_runs_spark(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A pipeline with a Spark of its own has a resource of its own; its properties, which may be
-    secrets, are not shown, and an address where no server can be is refused.
+    """A pipeline with a section `spark` has a resource of its own.
+
+    Spark's properties may be secrets, so Dagster doesn't show them. An address of another
+    machine without TLS is refused.
     """
     world = World(tmp_path, instance)
 
@@ -171,7 +174,7 @@ RUNBOOK = "https://wiki.example/payments"
 
 
 class OwnedTable(KafkaTable):
-    """The page's component, in a module of the project's."""
+    """The component from the docs page, importable as a project's class."""
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         [code] = [block for block in blocks("python", PAGE) if "BankTable" in block]
@@ -182,9 +185,7 @@ class OwnedTable(KafkaTable):
 
 
 def test_the_pages_section_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """What the page shows as an example has all options but some of freshness and Spark, and
-    Dagster loads it.
-    """
+    """The example on the page has all options of the section, and Dagster loads it."""
     [block] = [yaml.safe_load(b) for b in blocks("yaml", PAGE) if b.startswith("dagster:")]
     assert block["dagster"].keys() == DagsterSpec.model_fields.keys()
     world = World(tmp_path, instance, dagster=block["dagster"])
@@ -192,8 +193,9 @@ def test_the_pages_section_is_one(tmp_path: Path, instance: dg.DagsterInstance) 
 
 
 def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
-    """The page names all definitions of a pipeline, of windows or of micro-batches, and no other;
-    its schedules and its sensor are off until somebody switches them on.
+    """The page lists exactly the definitions that Dagster makes for a pipeline.
+
+    Schedules and the sensor are off until a user switches them on.
     """
     shops(tmp_path, "Kyiv")
     sections = {
@@ -211,7 +213,7 @@ def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
         names |= {key.name for check in defs.asset_checks or () for key in check.check_keys}
         ticking += defs.schedules or ()
     names |= {ticker.name for ticker in ticking}
-    names.remove("lake/shops")  # somebody else's
+    names.remove("lake/shops")  # another team's asset
     page = section("What a pipeline makes in Dagster", PAGE).replace("NAME", "shops")
     rows = [row for row in page.splitlines() if row.startswith("| ")][2:]
     assert {name for row in rows for name in re.findall("`(.+?)`", row.split("|")[1])} == names
@@ -226,8 +228,8 @@ def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
 def test_the_pages_run_config_is_of_the_tables_op(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """What the page says replaces windows is a run's config as it stands; of another key the op has
-    the name that the page makes of it.
+    """The run config on the page replaces windows, under the op name that Dagster
+    derives from the key.
     """
     [config] = [yaml.safe_load(block) for block in blocks("yaml", PAGE) if "ops:" in block]
     for key, op in (("payments", "payments"), ("bank/pay-ments.eu", "bank__pay_ments_eu")):
@@ -238,15 +240,16 @@ def test_the_pages_run_config_is_of_the_tables_op(
 
 
 class MovedTable(KafkaTable):
-    """A component that gives its assets other keys."""
+    """A component that gives its assets other keys, which is refused."""
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         return spec.replace_attributes(key=["elsewhere"])
 
 
 def test_a_subclass_changes_what_dagster_knows() -> None:
-    """`get_asset_spec` of a component's subclass has the last word on the table and its dead
-    letters, but for their keys, which runs know them by.
+    """A subclass's `get_asset_spec` can change the specs of the table and its dead letters.
+
+    It can't change their keys, because runs use them.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         contents = {

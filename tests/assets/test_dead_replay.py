@@ -1,5 +1,6 @@
-"""Dead-letter replay in Dagster: by partition, each window's event saying what is in the table
-then; micro-batches by their names.
+"""Dead-letter replay in Dagster, by partition of hours or of micro-batches.
+
+Each window's event shows what is in the table after the replay.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def edit(message):
 def replay_dead_letters(
     world: World, first: int, last: int, **config: Any
 ) -> dg.ExecuteInProcessResult:
-    """The job for the hours first..last, as a person starts it."""
+    """Runs the job for the hours from `first` to `last`, like a user starts it."""
     job = world.defs.resolve_job_def(dead_replay_job_name(world.spec))
     ops = {"ops": {"things": {"config": config}}} if config else None
     tags = range_tags(dg.PartitionKeyRange(world.key(first), world.key(last)))
@@ -40,7 +41,7 @@ def replay_dead_letters(
 
 
 def loosen(world: World) -> None:
-    """Whole numbers may be written as text from now on."""
+    """Makes the pipeline accept whole numbers that are written as text."""
     decode = type(world.spec.decode).model_validate(LENIENT | {"format": "json"})
     world.spec = world.spec.model_copy(update={"decode": decode})
     world.load()
@@ -48,8 +49,9 @@ def loosen(world: World) -> None:
 
 @pytest.fixture
 def torn(world: World) -> World:
-    """Three hours, two of them committed, each with a message that says its number as
-    text, and one that is no JSON.
+    """A pipeline with three hours, two of them committed.
+
+    Each hour has a message with its number as text, and a message that is not JSON.
     """
     for n in range(3):
         world.fill(1, n)
@@ -61,8 +63,9 @@ def torn(world: World) -> World:
 
 
 def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
-    """Each window's event shows what is in the table now, under a data version of its
-    own; one that wasn't committed is run.
+    """Each window's event shows the table's content after the replay, with a new data version.
+
+    A window that wasn't committed is run.
     """
     loosen(torn)
     tags_before = [e.asset_materialization.tags for e in _events(torn)]
@@ -89,10 +92,11 @@ def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
 
 
 def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
-    """It has an event for each window, in the table's runs: how many, of which share, why. Its
-    check warns while there are some, says which event it is of, and can be made alone. A
-    dead-letter replay leaves what it can't make rows of, and one whose edit repairs the rest
-    leaves none.
+    """The asset of the dead letters has an event for each window, made by the table's runs.
+
+    The event shows their number, ratio and reasons. The asset's check warns while there are
+    dead letters, names its event, and can run alone. A replay leaves the letters that it can't
+    decode.
     """
     dead = dg.AssetKey(["things_dead"])
     check = dg.AssetCheckKey(dead, "dead_letters")
@@ -150,8 +154,9 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
 
 
 def test_some_dead_letters_may_be_expected(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Up to a share of the newest windows' messages, which the spec sets, they are no warning, and
-    the check says how many there are all the same.
+    """The check doesn't warn up to `limits.warn_dead_ratio` of the newest windows' messages.
+
+    It shows their number in any case.
     """
     world = World(tmp_path, instance, limits={"warn_dead_ratio": 0.05})
     check = dg.AssetCheckKey(dg.AssetKey(["things_dead"]), "dead_letters")
@@ -187,9 +192,7 @@ def _events(world: World) -> list[Any]:
 
 
 def test_a_refused_window_is_passed_over(world: World) -> None:
-    """As a run does, a dead-letter replay goes on behind a window that is refused, and fails at
-    its end with that one's name.
-    """
+    """A replay continues after a refused window, and fails at its end with that window's name."""
     world.fill(1)
     world.send(0, 59, b'{"id": "5"}')
     for _ in range(200):
@@ -206,7 +209,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
 
 
 def test_nothing_to_replay_is_green(torn: World) -> None:
-    """Where today's schema takes none of them, the window is reported as it is."""
+    """If today's schema accepts none of the dead letters, the window is reported as it is."""
     receipt_before = torn.receipt_of(0)
     assert replay_dead_letters(torn, 0, 0).success
     assert torn.receipt_of(0) == receipt_before
@@ -214,7 +217,7 @@ def test_nothing_to_replay_is_green(torn: World) -> None:
 
 
 def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
-    """The run's config says which dead letters are replayed, and by which script."""
+    """The run's config chooses dead letters by reason, and names a script that edits them."""
     (tmp_path / "fix.py").write_text(EDIT)
     assert replay_dead_letters(torn, 0, 1, reason="not_json", edit=str(tmp_path / "fix.py")).success
     for n in range(2):
@@ -231,7 +234,7 @@ def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
 
 
 def test_what_goes_with_dead_replay_alone(torn: World) -> None:
-    """A reason, stage or script without a replay has no effect, and is a mistake."""
+    """A reason, stage or script without a replay is refused."""
     assert "reason is for a dead-letter replay" in failure_of(torn.run(0, reason="not_json"))
     assert "stage is for a dead-letter replay" in failure_of(
         torn.run(0, on_committed="replace", stage="value")
@@ -239,12 +242,15 @@ def test_what_goes_with_dead_replay_alone(torn: World) -> None:
 
 
 def test_a_script_that_is_not_there(torn: World) -> None:
-    """The failure says so in windrow's words."""
+    """A missing script fails the run with windrow's own message."""
     assert "There is no script" in failure_of(replay_dead_letters(torn, 0, 0, edit="none.py"))
 
 
 def test_a_run_of_the_table_replays_dead_letters(torn: World) -> None:
-    """Without the job, by its config; the job itself can't be told to replace."""
+    """The run config of the table's own job can replay dead letters, too.
+
+    The replay job's config can't replace windows.
+    """
     loosen(torn)
     assert torn.run(0, on_committed="replay_dead_letters").success
     assert torn.receipt_of(0).counts.dead == 1
@@ -254,8 +260,9 @@ def test_a_run_of_the_table_replays_dead_letters(torn: World) -> None:
 
 
 def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The job replays the dead letters of the batches that it is started for, and of none
-    without.
+    """The job replays the dead letters of the batches for which it is started.
+
+    Without partitions it fails.
     """
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
     for i in range(12):

@@ -1,4 +1,4 @@
-"""What Dagster loads: the orders pipeline, the component, and wrong YAML."""
+"""The definitions that Dagster loads: the orders pipeline, the component, and wrong YAML."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ from windrow.ingest.sinks.kinds import KINDS
 PROJECT = Path(__file__).parents[2]
 
 SCHEMA = Draft202012Validator(Attributes.model_json_schema())
-"""What `dg check yaml` and editors go by."""
+"""The JSON schema that `dg check yaml` and editors use."""
 
 
 def test_orders_load() -> None:
-    """The project's definitions hold the topics, the tables downstream of them, their
-    checks, jobs and schedules.
-    """
+    """The project's definitions have the topics, their tables, checks, jobs and schedules."""
     loaded = defs()
     specs = {s.key.to_user_string(): s for s in loaded.resolve_all_asset_specs()}
     tables, topics = {"orders", "customers"}, {"kafka/shop.orders", "kafka/shop.customers"}
@@ -54,7 +52,7 @@ def test_orders_load() -> None:
 
 
 def test_the_yaml_is_the_commands_spec() -> None:
-    """Dagster and the command read the same pipeline out of the same file."""
+    """Dagster and the command read the same pipeline from the same file."""
     file = PROJECT / "windrow" / "assets" / "defs" / "orders" / "defs.yaml"
     tree = dg.ComponentTree.for_project(PROJECT)
     component = tree.load_component("orders")
@@ -63,8 +61,8 @@ def test_the_yaml_is_the_commands_spec() -> None:
 
 
 def test_yaml_schema_knows_the_specs_keys() -> None:
-    """Editors and `dg check yaml` get the spec's own schema, without what the user
-    doesn't write.
+    """`dg check yaml` and editors get the schema of the spec, without fields that users
+    don't write.
     """
     schema = Attributes.model_json_schema()
     assert {"id", "source", "window", "decode", "sink"} == set(schema["required"])
@@ -73,7 +71,7 @@ def test_yaml_schema_knows_the_specs_keys() -> None:
 
 
 def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
-    """All mistakes of a spec come in one error."""
+    """One error lists all mistakes of a spec."""
     source, window = (
         {"bootstrap_servers": "nowhere", "topic": "t"},
         {
@@ -90,7 +88,7 @@ def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_dg_checks_yaml() -> None:
-    """`dg check yaml` and `dg list defs` take the project as it stands."""
+    """`dg check yaml` and `dg list defs` accept the project."""
     dg_command = str(Path(sys.executable).with_name("dg"))
     checked = subprocess.run(
         [dg_command, "check", "yaml"],
@@ -126,7 +124,7 @@ attributes:
 
 @contextmanager
 def component_file(source: str) -> Iterator[tuple[DefsFolderSandbox, Path]]:
-    """A Dagster project with one component file, whose source says this."""
+    """Yields a Dagster project with one component file that has this source."""
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         folder = sandbox.scaffold_component(
             component_cls=KafkaTable, defs_path="x", defs_yaml_contents={"type": "x"}
@@ -137,7 +135,7 @@ def component_file(source: str) -> Iterator[tuple[DefsFolderSandbox, Path]]:
 
 
 def chain(error: BaseException | None) -> list[str]:
-    """What an error says, and what those say that it came from."""
+    """Returns the messages of an error and of its causes."""
     return [] if error is None else [str(error), *chain(error.__cause__)]
 
 
@@ -158,9 +156,7 @@ def chain(error: BaseException | None) -> list[str]:
     ],
 )
 def test_a_mistake_is_told_as_the_command_tells_it(source: str, message: str) -> None:
-    """What is wrong with a component file comes in the command's words, with the file
-    and the line.
-    """
+    """A mistake in a component file has the command's message, with file and line."""
     with component_file(source) as (sandbox, folder):
         with pytest.raises(SpecError) as command_error:
             load_spec(folder / "defs.yaml")
@@ -175,7 +171,7 @@ def test_a_mistake_is_told_as_the_command_tells_it(source: str, message: str) ->
 
 
 def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
-    """The pipelines that Dagster loads from a folder."""
+    """Returns the pipelines that Dagster loads from a folder."""
     with sandbox.build_component_tree() as tree:
         component = tree.load_component(folder)
         return [part.spec for part in getattr(component, "components", [component])]
@@ -183,8 +179,9 @@ def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
 
 @pytest.mark.parametrize("topic", ["0x10", "1e3", "010", "None", "True", "1.10", "1_000"])
 def test_a_name_is_the_same_to_both(topic: str) -> None:
-    """A name in quotes is that name to Dagster too, whose own templates would take it
-    for a Python value.
+    """A quoted name is the same to Dagster and to the command.
+
+    Dagster's own templates would make a Python value of it.
     """
     with component_file(f'topic: "{topic}"') as (sandbox, folder):
         assert specs(sandbox, folder) == [load_spec(folder / "defs.yaml")]
@@ -192,8 +189,8 @@ def test_a_name_is_the_same_to_both(topic: str) -> None:
 
 
 def test_several_components_in_a_file() -> None:
-    """Dagster takes several documents in one file: each is a pipeline of its own, and a
-    mistake in the second has its line.
+    """Several documents in one file are several pipelines, and a mistake in the second
+    has its line.
     """
     with component_file("topic: a") as (sandbox, folder):
         file, second_document = (
@@ -256,7 +253,7 @@ BESIDE: dict[str, dict[str, object]] = {
     "subject_name_strategy": {**NAMED, "records": ["R"]},
     "unknown_id": NAMED,
 }
-"""What a setting of one format needs beside it."""
+"""Other settings that a setting of one format needs."""
 
 
 SINKS: dict[str, dict[str, object]] = {
@@ -268,7 +265,7 @@ SINKS: dict[str, dict[str, object]] = {
     "sqlite": {"path": "shop.sqlite", "table": "t"},
     "routes": {"by": "topic", "tables": [{"sink": {"path": "lake"}}], "other": {"path": "lake"}},
 }
-"""What each kind of sink needs."""
+"""Settings that each kind of sink needs."""
 
 
 LOOKED_UP_IN: dict[str, dict[str, object]] = {
@@ -276,15 +273,15 @@ LOOKED_UP_IN: dict[str, dict[str, object]] = {
     "sql": {"sql": "sqlite:///a", "relation": "t"},
     "http": {"http": "https://a/{b}", "schema": "a.py:A"},
 }
-"""What each kind of source of a lookup needs."""
+"""Settings that each kind of lookup source needs."""
 
 
 STEPS_ALONE = {"transform.steps.sql", "transform.steps.spark"}
-"""Settings of a step that need nothing beside them."""
+"""Settings of a step that need no other setting."""
 
 
 def sink_with(setting: str) -> dict[str, object]:
-    """A section of the first kind that has a setting."""
+    """Returns a section of the first kind of sink that has a setting."""
     kinds = {name: section_at(kind) for name, kind in KINDS.items()}
     names = {
         kind: {field.alias or name for name, field in section.model_fields.items()}
@@ -296,9 +293,7 @@ def sink_with(setting: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
-    """The schema that `dg check yaml` and editors go by allows each form of a setting,
-    and a template in the place of its value.
-    """
+    """The JSON schema allows each form of a setting, and a template instead of its value."""
     for value in FORMS.get(name, []) + (
         []
         if name in {"source.client", "dead_letters.client", "metadata"}
@@ -362,8 +357,9 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
 def test_ids_that_become_one_name_are_refused(
     first_id: str, second_id: str, key: str | None, remedy: str, mended: tuple[str, str, str | None]
 ) -> None:
-    """Two pipelines whose ids or asset keys Dagster would write alike, or that have the same, are
-    refused with both files, not with a name of ours; what the message advises helps.
+    """Two pipelines with the same id or asset key, as Dagster writes them, are refused.
+
+    The message names both files, and its advice helps.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
 
@@ -397,7 +393,7 @@ def test_ids_that_become_one_name_are_refused(
 
 @pytest.mark.parametrize("make", [kafka_table, open_pipeline])
 def test_the_path_of_a_spec_is_none_yet(make: Callable[[Any], object]) -> None:
-    """Who gives a path where a spec belongs is told how to make one of it."""
+    """If a path is given instead of a spec, the error says how to load a spec."""
     path = PROJECT / "windrow" / "assets" / "defs" / "orders" / "defs.yaml"
     with pytest.raises(
         SpecError, match=r"^A spec is needed, and this is a str\. .*load_spec\(PATH\)"
@@ -407,7 +403,7 @@ def test_the_path_of_a_spec_is_none_yet(make: Callable[[Any], object]) -> None:
 
 
 def test_client_properties_never_reach_the_ui(world: World) -> None:
-    """Resources are shown without configuration: a password may be among a client's properties."""
+    """Dagster shows no configuration of resources, because a client's properties may be secret."""
     secret = world.spec.model_copy(
         update={
             "source": world.spec.source.model_copy(
@@ -427,8 +423,9 @@ def test_client_properties_never_reach_the_ui(world: World) -> None:
 
 
 def test_topic_is_observable(world: World) -> None:
-    """An observation says which topic it is (its data version) and what it holds; more
-    messages don't make it another one.
+    """An observation of a topic has the topic's id as data version, and its number of messages.
+
+    New messages don't change the data version.
     """
     observations, key = [], topic_key(TOPIC)
     observed = dg.Definitions(
@@ -446,9 +443,7 @@ def test_topic_is_observable(world: World) -> None:
 
 
 def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
-    """A password of the cluster is in no event, metadata, tag, config or snapshot of a
-    run, good or refused.
-    """
+    """A password of the cluster is in no event, metadata, tag, config or snapshot of a run."""
     secret = "hunter2-C4nary"
     sasl = {
         "security.protocol": "SASL_SSL",
@@ -481,16 +476,12 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error::dagster.BetaWarning")
 def test_a_pipeline_warns_of_nothing(world: World) -> None:
-    """What windrow uses of Dagster that is in beta is windrow's own business: no
-    warning cuts through a user's output.
-    """
+    """windrow's use of Dagster's beta features raises no warning."""
     assert kafka_table(world.spec).schedules
 
 
 def test_a_scaffold_that_is_refused_leaves_nothing() -> None:
-    """The sentence alone, without a stack trace; the folder that dg made isn't in the
-    way of the next try.
-    """
+    """A refused scaffold prints one sentence and removes its folder, so the next try works."""
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         with pytest.raises(click.ClickException, match="nowhere"):
             sandbox.scaffold_component(
@@ -502,8 +493,9 @@ def test_a_scaffold_that_is_refused_leaves_nothing() -> None:
 
 
 def test_a_scaffolded_pipeline_loads() -> None:
-    """`dg scaffold defs` writes what `windrow init` does, with the folder's name as id;
-    an empty pipeline is refused.
+    """`dg scaffold defs` writes a valid pipeline with the folder's name as id.
+
+    The JSON schema refuses an empty pipeline.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="payments")

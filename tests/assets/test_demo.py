@@ -1,6 +1,4 @@
-"""The demo end to end, as a newcomer runs it: real Kafka, real Spark, Dagster; then its
-second run, and the UI.
-"""
+"""The demo with real Kafka, real Spark and Dagster, its second run, and its UI."""
 
 from __future__ import annotations
 
@@ -36,13 +34,13 @@ ENV = {name: value for name, value in os.environ.items() if name not in OURS}
 
 
 COMMAND = "python -m windrow.assets.demo run"
-"""What `make demo` ends in (tests/shape holds the two together), and what is tested here."""
+"""The command behind `make demo`; a test in tests/shape compares the two."""
 PROGRAM = COMMAND.split()[1:-1]
 RUN = COMMAND.rsplit(maxsplit=1)[-1]
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m windrow.assets.demo ...` in an environment without the demo's own variables."""
+    """Runs `python -m windrow.assets.demo` without the demo's own environment variables."""
     return subprocess.run(
         [sys.executable, *PROGRAM, *arguments],
         cwd=PROJECT,
@@ -74,8 +72,9 @@ def table_versions(home: Path) -> list[int]:
 
 
 def test_first_run(first: subprocess.CompletedProcess[str]) -> None:
-    """24 windows of about 500 rows each, none collapsed onto a transaction's marker;
-    both checks find nothing wrong.
+    """The first run commits 24 windows of about 500 rows each, and both checks find nothing wrong.
+
+    No window collapses onto a transaction marker.
     """
     assert first.returncode == 0, first.stdout + first.stderr
     assert "12,000 orders are in the table exactly once" in first.stdout
@@ -89,7 +88,7 @@ def test_first_run(first: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home: Path) -> None:
-    """Run again, it says that every window is committed already; the tables keep their versions."""
+    """The second run commits nothing, and the tables keep their versions."""
     assert first.returncode == 0
     versions_before = table_versions(home)
     rerun = demo(RUN, "--home", str(home))
@@ -102,8 +101,9 @@ def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home
 def test_into_another_kind_of_sink(
     first: subprocess.CompletedProcess[str], home: Path, part: int, dice: random.Random
 ) -> None:
-    """`make demo SINK=...`: the same orders, and another reader than windrow finds each
-    of them once; which kind, the seed says.
+    """`make demo SINK=...` writes the same orders to another kind of sink, which the seed chooses.
+
+    A reader other than windrow finds each order once.
     """
     assert first.returncode == 0
     done = demo(RUN, "--home", str(home), "--sink", dice.choice(sorted(SINKS)))
@@ -115,8 +115,9 @@ def test_into_another_kind_of_sink(
 def test_ui_shows_the_history_and_stop_ends_it(
     first: subprocess.CompletedProcess[str], home: Path
 ) -> None:
-    """The UI answers on loopback with 24 green partitions and the metadata of a window;
-    `stop` ends it and the broker; no warning.
+    """The UI shows 24 green partitions and a window's metadata, without warnings.
+
+    `stop` ends the UI and the broker.
     """
     assert first.returncode == 0
     command = [sys.executable, *PROGRAM, "ui", "--home", str(home)]
@@ -136,7 +137,7 @@ def test_ui_shows_the_history_and_stop_ends_it(
                     address = match[0]
                     break
             assert address, lines
-            # a full pipe would stop the server
+            # the server would block on a full pipe
             rest = threading.Thread(target=lines.extend, args=(ui.stdout,), daemon=True)
             rest.start()
             node = ask(address, ui)["assetNodeOrError"]
@@ -161,8 +162,9 @@ def test_ui_shows_the_history_and_stop_ends_it(
 
 
 def test_airflow_beside_it(first: subprocess.CompletedProcess[str], home: Path) -> None:
-    """`make demo-airflow`: the day's backfill goes green, and no window is there twice; a
-    SIGTERM ends all that was started.
+    """`make demo-airflow` runs the day's backfill, and no window is doubled.
+
+    SIGTERM ends all processes that it started.
     """
     assert first.returncode == 0
     command = [sys.executable, "-m", "tests.airflow.demo", str(home)]
@@ -196,8 +198,9 @@ QUERY = """{ assetNodeOrError(assetKey: {path: ["orders"]}) { __typename ... on 
 
 
 def ask(address: str, server: subprocess.Popen[str]) -> dict[str, Any]:
-    """The answer to QUERY, as soon as the server is up and has loaded the definitions;
-    the server's end, not a clock, ends the wait.
+    """Returns the answer to QUERY as soon as the server has loaded the definitions.
+
+    The wait has no time limit; it fails if the server ends.
     """
     request = urllib.request.Request(
         f"{address}/graphql",

@@ -1,4 +1,4 @@
-"""The demo's parts: the day it makes up, the check that judges it, the place it lives in."""
+"""The parts of the demo: the generated day, its check, and its home folder."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def messages() -> list[OrderMessage]:
 
 
 def test_the_day_holds_what_it_promises(messages: list[OrderMessage]) -> None:
-    """Orders, each once; 25 poison messages; tombstones; null keys; one message of
-    2099; and orders that were taken back.
+    """The day has each order once, 25 poison messages, tombstones, null keys and aborted orders.
+
+    One message has a timestamp in 2099.
     """
     kinds = Counter(m.kind for m in messages)
     assert (kinds["order"], kinds["poison"], kinds["tombstone"]) == (2400, 25, TOMBSTONES)
@@ -66,12 +67,12 @@ def test_the_day_holds_what_it_promises(messages: list[OrderMessage]) -> None:
 
 
 def test_the_day_is_the_same_each_time(messages: list[OrderMessage]) -> None:
-    """The same seed makes the same messages."""
+    """The same seed generates the same messages."""
     assert list(day(START, 2400)) == messages
 
 
 def test_some_orders_are_late(messages: list[OrderMessage]) -> None:
-    """Between 1% and 3% of the orders stand behind younger ones, and none lies before the day."""
+    """Between 1% and 3% of the orders come after younger ones, and none is from before the day."""
     stamps = [m.timestamp for m in messages if m.kind == "order" and m.order_id != 601]
     late = sum(later < earlier for earlier, later in pairwise(stamps))
     assert 0.01 < late / len(stamps) < 0.03
@@ -79,7 +80,7 @@ def test_some_orders_are_late(messages: list[OrderMessage]) -> None:
 
 
 def decode(values: list[bytes | None]) -> tuple[int, list[str]]:
-    """Returns how many of these became rows, and why the others did not."""
+    """Returns the number of rows, and the reasons of the dead letters."""
     same = {
         "topic": "t",
         "partition": 0,
@@ -99,14 +100,14 @@ def decode(values: list[bytes | None]) -> tuple[int, list[str]]:
 
 
 def test_each_poison_message_is_refused_by_itself() -> None:
-    """Every one of the 25 is a dead letter, and the good order between them is not."""
+    """Each of the 25 poison messages becomes a dead letter, and the good orders don't."""
     good = next(m.value for m in day(START, 480) if m.kind == "order")
     rows, reasons = decode([good, *(value for _, value in POISON), good])
     assert (rows, len(reasons)) == (2, 25)
 
 
 def test_every_order_is_a_row(messages: list[OrderMessage]) -> None:
-    """The schema takes every order that the day makes up."""
+    """The schema accepts every order of the day."""
     orders = [m.value for m in messages if m.kind == "order"]
     assert decode(orders) == (len(orders), [])
 
@@ -114,7 +115,7 @@ def test_every_order_is_a_row(messages: list[OrderMessage]) -> None:
 HOUR = window(0)
 PLACE = {"_topic": ORDERS_TOPIC, "_partition": 0, "_window": HOUR.key}
 PLAN = plan_of(
-    SimpleNamespace(identity="table"),  # type: ignore[arg-type]  # only its name is asked for
+    SimpleNamespace(identity="table"),  # type: ignore[arg-type]  # only its identity is used
     HOUR,
     (0, 4),
     [TopicSeen(ORDERS_TOPIC, "topic-id", 1)],
@@ -143,9 +144,7 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def test_the_check_passes_what_is_right(manifest: Path) -> None:
-    """Each order once in the table, whatever file comes first, each dead letter once
-    beside it: nothing is wrong.
-    """
+    """The check finds nothing wrong if each order and each dead letter is there once."""
     assert check(manifest, ROWS, [DEAD], [RECEIPT]) == Verdict(2, 1, 1, ())
 
 
@@ -163,15 +162,13 @@ def test_the_check_passes_what_is_right(manifest: Path) -> None:
 def test_the_check_names_what_is_wrong(
     manifest: Path, rows: pa.Table, dead: list[pa.Table], complaint: str
 ) -> None:
-    """A lost, doubled, changed or invented order, a lost or doubled dead letter, an
-    aborted order: each is named with its place.
-    """
+    """The check names a lost, doubled or invented order or dead letter with its place."""
     (mistake,) = check(manifest, rows, dead, [RECEIPT]).mistakes
     assert mistake.startswith(complaint)
 
 
 def test_every_kind_of_sink_has_its_demo() -> None:
-    """`make demo SINK=...` takes each kind that a spec may name, and can read its rows."""
+    """`make demo SINK=...` supports every kind of sink, and can read its rows."""
     assert {name.partition("-")[0] for name in SINKS} == KINDS.keys() == READERS.keys()
     assert get_args(Kind) == tuple(SINKS)
 
@@ -182,8 +179,9 @@ def customer_changes() -> list[CustomerMessage]:
 
 
 def test_the_changes_are_of_every_kind(customer_changes: list[CustomerMessage]) -> None:
-    """A snapshot, then inserts, updates, deletions with their tombstones; each customer
-    in one partition; the same each time.
+    """The changes are a snapshot, then inserts, updates, and deletes with their tombstones.
+
+    Each customer is in one partition. The same seed generates the same changes.
     """
     ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in customer_changes)
     assert ops["r"] == THERE_BEFORE
@@ -199,8 +197,9 @@ def test_the_changes_are_of_every_kind(customer_changes: list[CustomerMessage]) 
 def test_the_table_of_customers_is_their_fold(
     customer_changes: list[CustomerMessage], tmp_path: Path
 ) -> None:
-    """What the pipeline's decoder makes of all changes leaves, one after the other,
-    just what the check expects; no message is refused.
+    """The decoded changes, applied one after the other, leave the table that the check expects.
+
+    No message is refused. Wrong tables are found.
     """
     spec = load_spec(CUSTOMERS)
     assert spec.sink.key is not None
@@ -264,14 +263,12 @@ def test_the_table_of_customers_is_their_fold(
     ],
 )
 def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
-    """The day ends so long ago that its last window can be run at once."""
+    """The demo's day ended so long ago that its last window can be run immediately."""
     assert last_full_day(datetime.fromisoformat(now)) == datetime.fromisoformat(start)
 
 
 def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
-    """Writing the demo's variables leaves a user's own lines alone and replaces older
-    ones of the demo.
-    """
+    """Writing the demo's variables replaces older ones, and keeps the user's own lines."""
     demo_home = DemoHome(tmp_path)
     demo_home.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
     demo_home.write_env("127.0.0.1:1", START)
@@ -287,8 +284,9 @@ def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
 def test_what_the_demo_wrote_into_the_environment_file_goes(
     tmp_path: Path, own_lines: str, remaining_text: str | None
 ) -> None:
-    """`make clean` takes the demo's lines out, and the file with them if it holds
-    nothing else; a second time changes nothing.
+    """`make clean` removes the demo's lines from the environment file.
+
+    It removes the file if nothing else is in it. A second call changes nothing.
     """
     demo_home = DemoHome(tmp_path)
     demo_home.env_file.write_text(own_lines)
@@ -301,9 +299,7 @@ def test_what_the_demo_wrote_into_the_environment_file_goes(
 
 
 def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
-    """Without the manifest, which is written last, nothing of an earlier set-up is
-    taken for whole.
-    """
+    """An interrupted set-up starts again, because the manifest is written last."""
     demo_home = DemoHome(tmp_path)
     demo_home.kafka.mkdir(parents=True)
     demo_home.customers.touch()

@@ -1,8 +1,6 @@
-"""The events of a run: one per window, each with the version of what was committed, and
-what stands downstream goes on.
-"""
+"""The events of a run: one for each window, with the version of the committed data."""
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here, because Dagster reads those of the decorated function.
 
 from pathlib import Path
 
@@ -22,7 +20,7 @@ VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOP
 
 
 def events(world: World) -> list[dg.AssetMaterialization]:
-    """All of the table's, the oldest first."""
+    """Returns all materializations of the table, the oldest first."""
     records = world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
         ::-1
     ]
@@ -30,7 +28,7 @@ def events(world: World) -> list[dg.AssetMaterialization]:
 
 
 def observe(world: World) -> str:
-    """Observe the topic; which version of it was seen."""
+    """Observes the topic, and returns its data version."""
     defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
@@ -38,7 +36,9 @@ def observe(world: World) -> str:
 
 
 def status(world: World) -> str:
-    """What the UI writes on the first window: FRESH, or STALE, which it shows as unsynced."""
+    """Returns the first window's status in the UI: FRESH, or STALE, which the UI shows
+    as unsynced.
+    """
     graph = world.defs.resolve_asset_graph()
     resolver = CachingStaleStatusResolver(
         world.instance, graph, LoadingContextForTest(world.instance)
@@ -47,7 +47,7 @@ def status(world: World) -> str:
 
 
 def test_each_window_of_a_range_has_one_event(world: World) -> None:
-    """A good run over several windows shows each of them once, in the order of time."""
+    """A run over several windows shows each of them once, in the order of time."""
     world.fill(3)
     result = world.run(0, 2)
     assert result.success
@@ -56,7 +56,7 @@ def test_each_window_of_a_range_has_one_event(world: World) -> None:
 
 
 def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A run that drains shows each of its micro-batches once, the last one too."""
+    """A run shows each of its micro-batches once, also the last one."""
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 20})
     world.fill(1)
     assert world.batches().success
@@ -65,7 +65,7 @@ def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterI
 
 @pytest.mark.parametrize("last", [0, 2])
 def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> None:
-    """The table's step hands on as any other does: an asset after it in the same run is made."""
+    """An asset downstream of the table is made in the same run."""
     world.fill(3)
     summed_keys = []
 
@@ -93,8 +93,9 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
 
 
 def test_the_version_is_what_was_committed(world: World) -> None:
-    """A window that is only reported again keeps its version, so that nothing
-    downstream turns stale; one that is replaced changes it.
+    """A window that is only reported again keeps its data version; a replaced one gets a new one.
+
+    So nothing downstream becomes stale without a change.
     """
     world.fill(2)
     for config in ({}, {}, {"on_committed": "replace"}):
@@ -105,9 +106,10 @@ def test_the_version_is_what_was_committed(world: World) -> None:
 
 
 def test_the_code_version_says_what_made_the_rows(world: World) -> None:
-    """Windows have the version of schema and decoding that they were read with: one that is
-    only reported keeps it, and is stale once the spec decodes in another way; where messages
-    are read from makes no other version.
+    """A window's code version is the version of schema and decoding that its rows were made with.
+
+    A window that is only reported keeps it, and becomes stale if the spec decodes differently.
+    The limits of a spec don't change it.
     """
     world.fill(1)
     assert world.run(0).success
@@ -136,8 +138,9 @@ def test_the_code_version_says_what_made_the_rows(world: World) -> None:
 def test_a_window_is_stale_only_once_its_topic_is_made_anew(
     tmp_path: Path, instance: dg.DagsterInstance, source_key: str
 ) -> None:
-    """A window that was made before its topic was first observed is fresh before and
-    after that; of a topic made anew it is stale.
+    """A window that was made before its topic's first observation stays fresh.
+
+    It becomes stale when the topic is deleted and made again.
     """
     world = World(
         tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", source_key: TOPIC}
@@ -149,13 +152,13 @@ def test_a_window_is_stale_only_once_its_topic_is_made_anew(
     assert status(world) == "FRESH"
     world.broker.delete_topic(TOPIC)
     world.broker.create_topic(TOPIC, partitions=2)
-    # a pattern is its cluster's, whatever it matches
+    # a pattern has the cluster's id as version, whatever topics match
     assert (observe(world) == observation) == (source_key == "topic_pattern")
     assert status(world) == ("FRESH" if source_key == "topic_pattern" else "STALE")
 
 
 def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The event names each topic that the table comes from."""
+    """The event names each topic that the table reads."""
     world = World(
         tmp_path,
         instance,

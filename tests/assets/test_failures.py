@@ -1,4 +1,4 @@
-"""Failed runs: one clear sentence, what to do, and no stack of Dagster's below it."""
+"""Failed runs: one clear sentence with advice, and no stack trace of Dagster's code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
 
 
 def failure(result: dg.ExecuteInProcessResult, step: str = "things") -> Any:
-    """What Dagster keeps of the step's failure."""
+    """Returns Dagster's data about the failure of a step."""
     [failed] = [e for e in result.get_step_failure_events() if e.step_key == step]
     return failed.step_failure_data
 
@@ -36,12 +36,12 @@ def away(*_: object) -> object:
 
 @pytest.fixture
 def impatient(world: World) -> None:
-    """One retry, at once."""
+    """Allows one retry, without a pause."""
     world.retry(1)
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
-    """The error is what happened and what to do; no line of Dagster's own code stands below it."""
+    """The error of a refused window is one sentence with advice, without Dagster's stack trace."""
     world.fill(1)
     for _ in range(200):
         world.send(0, 30, b"poison")
@@ -55,7 +55,7 @@ def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
 
 
 def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
-    """What happened, where, and what to do are metadata of the failure, in this order."""
+    """The failure's metadata say what happened, where, and what to do, in this order."""
     world.fill(2)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
     metadata = entries_of(failure(world.run(0)))
@@ -69,9 +69,7 @@ def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
 def test_what_can_pass_is_tried_again_and_then_told_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """Each retry says why in the same sentence, and so does the failure at last: not
-    that the tries are used up.
-    """
+    """A temporary error is retried, and each retry and the final failure have the same sentence."""
     monkeypatch.setattr(world.broker, "stable_ends", away)
     world.load()
     world.fill(1)
@@ -96,7 +94,7 @@ def test_what_can_pass_is_tried_again_and_then_told_alone(
 def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """A ledger that can't be reached fails the run in the same words, after the same retries."""
+    """A ledger that can't be reached fails the run like a window, after the same retries."""
     monkeypatch.setattr("windrow.resources.table.open_ledger", away)
     world.load()
     data = failure(world.run(0))
@@ -108,7 +106,7 @@ def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
 def test_a_place_that_can_not_be_used_is_no_bug(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """A folder that the run may not write to is named, with what to do, as by the command."""
+    """A folder without write permission is named with advice, and isn't called a bug."""
 
     def deny(*_: object) -> object:
         raise PermissionError(errno.EACCES, "Permission denied", "/lake/things")
@@ -124,8 +122,9 @@ def test_a_place_that_can_not_be_used_is_no_bug(
 def test_a_bug_is_not_tried_again(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """An exception that nobody foresaw is called a bug, keeps its own stack trace but
-    not its text, and is not tried again.
+    """An unexpected exception is called a bug and isn't retried.
+
+    It keeps its own stack trace, but not its text.
     """
 
     def broken(*_: object) -> object:
@@ -149,8 +148,9 @@ def test_a_bug_is_not_tried_again(
 def test_a_bug_in_a_worker_is_not_tried_again(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """A bug that a task meets fails the step at once, with the worker's own stack
-    trace, and without the text of what was raised.
+    """A bug in a task fails the step without a retry.
+
+    It has the worker's stack trace, but not the exception's text.
     """
 
     def broken(*_: object) -> object:
@@ -173,7 +173,7 @@ def test_a_bug_in_a_worker_is_not_tried_again(
 def test_a_check_that_can_not_look_says_why_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The receipts check of a table that can't be read fails with the sentence alone."""
+    """A check of a table that can't be read fails with one sentence."""
     world.fill(1)
     monkeypatch.setattr(world.sink, "receipts", away)
     error = failure(world.run(0), "things_receipts").error
@@ -182,7 +182,7 @@ def test_a_check_that_can_not_look_says_why_alone(
 
 
 def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
-    """An observation of a cluster that doesn't answer fails with the sentence alone."""
+    """An observation of a cluster that doesn't answer fails with one sentence."""
 
     class Gone(MemorySource):
         def connect(self, isolation: Isolation) -> Connection:

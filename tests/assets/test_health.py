@@ -1,4 +1,4 @@
-"""The checks that warn, and what a run shows beside its receipt."""
+"""The checks that warn, and the metadata of a run besides its receipt."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def entries_of(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
 
 
 def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A window that went on without what was gone is committed, says so, and warns
-    without failing the run; the check warns for a week.
+    """A window that skipped lost messages is committed with a warning, and the run succeeds.
+
+    The check warns for a week.
     """
     world = World(tmp_path, instance, source=SKIP)
     world.fill(2)
@@ -52,7 +53,7 @@ def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
 
 
 def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
-    """`partial` is only there where there is any."""
+    """A window without loss has no metadata entry `partial`."""
     world.fill(2)
     assert world.run(0).success
     assert "partial" not in world.metadata(0)
@@ -60,8 +61,9 @@ def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
 
 
 def test_completeness_of_a_window(world: World) -> None:
-    """A window is complete once every topic-partition was seen past its end; the run
-    says so, and counts what came late.
+    """A window is complete when every topic-partition was read beyond its end.
+
+    The run shows this state, and the number of late messages.
     """
     world.fill(2)
     world.send(1, 30, b'{"id": 1}')
@@ -84,8 +86,9 @@ def test_completeness_of_a_window(world: World) -> None:
 
 
 def test_few_late_messages_are_no_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Of late messages completeness warns only beyond the share that the spec tolerates: of the
-    window's own messages and the late ones together, 1 of 61 here.
+    """The check `completeness` warns only if the share of late messages exceeds the tolerance.
+
+    The share is of the window's own and its late messages: 1 of 61 here.
     """
     window = {"grid": "hourly", "start": hour(0), "delay": "5m"}
     for tolerance, passes in ((0.0165, True), (0.0163, False)):
@@ -109,8 +112,8 @@ def test_few_late_messages_are_no_warning(tmp_path: Path, instance: dg.DagsterIn
 
 
 def test_who_holds_the_watermark_back(world: World) -> None:
-    """A topic-partition that is idle keeps the window open; past its time that warns,
-    and names who it is.
+    """An idle topic-partition keeps the window open; after delay and max_wait the check
+    names it.
     """
     for i in range(60):
         world.send(0, i, b'{"id": 1}', 0)
@@ -136,9 +139,7 @@ def test_who_holds_the_watermark_back(world: World) -> None:
 
 
 def test_retention_margin_of_windows(world: World) -> None:
-    """It warns when the oldest window that is over and not committed comes close to the
-    topic's retention.
-    """
+    """The margin warns when the oldest window without a commit approaches the retention."""
     world.fill(8)
     world.now = hour(7, 10)
     assert checks(world.run(0, 5))["retention_margin"].passed
@@ -151,9 +152,7 @@ def test_retention_margin_of_windows(world: World) -> None:
 
 
 def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """It warns when the first message that no batch has read comes close to the topic's
-    retention.
-    """
+    """The margin warns when the first unread message approaches the retention."""
     world = World(tmp_path, instance, window={"grid": "batch"})
     world.fill(1)
     world.now = hour(2)
@@ -168,7 +167,7 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
 def test_a_cluster_that_does_not_answer_is_a_warning(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What can't be checked warns and fails no run; nor does a lag that can't be told."""
+    """A check that gets no answer warns, and the run succeeds without a lag."""
     world.fill(2)
     assert world.run(0).success
 
@@ -185,7 +184,7 @@ def test_a_cluster_that_does_not_answer_is_a_warning(
 
 
 def test_group_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """What came of telling the consumer group is shown; that it refused fails nothing."""
+    """The result of publishing the group's offsets is shown, and a refusal doesn't fail the run."""
     world = World(
         tmp_path,
         instance,
@@ -209,7 +208,7 @@ def test_group_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -
 
 
 def test_lag_by_topic_partition(world: World) -> None:
-    """Lag is told in all and per topic-partition, in messages and in time."""
+    """The lag is shown in total and for each topic-partition, in messages and seconds."""
     world.fill(3)
     world.now = hour(3)
     assert world.run(0).success
@@ -224,8 +223,9 @@ def test_lag_by_topic_partition(world: World) -> None:
 
 
 def test_an_open_transaction_is_named(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A transaction that stays open after all patience holds the window open, and the
-    check says that it is one, where, and since when.
+    """A transaction that stays open keeps the window open.
+
+    The check says where it is and since when.
     """
     world = World(
         tmp_path,
@@ -253,7 +253,7 @@ def test_an_open_transaction_is_named(tmp_path: Path, instance: dg.DagsterInstan
 
 
 def test_what_passes_says_so_in_a_sentence(world: World) -> None:
-    """Every check says in a sentence what was found, also where all is well."""
+    """Every check has a sentence as its description, also if it passes."""
     world.fill(3)
     evaluation_by_check = checks(world.run(0, 1))
     assert {
@@ -264,8 +264,9 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
 
 
 def test_a_window_that_was_left_out_is_seen(world: World) -> None:
-    """A window between committed ones that was never run keeps `receipts` and `completeness` from
-    passing, as a warning that names it; once it is run, they pass. Nothing is lost by then.
+    """A window without a commit between committed ones makes `receipts` and `completeness` warn.
+
+    Both name the window. After it is run, they pass.
     """
     world.fill(4)
     for n in (0, 2):
@@ -286,8 +287,10 @@ def test_a_window_that_was_left_out_is_seen(world: World) -> None:
 
 
 def executions(world: World) -> dict[str, str]:
-    """What Dagster shows of the newest execution of each check: SUCCEEDED or FAILED; PLANNED
-    in a run that is over is shown as failed to execute.
+    """Returns the newest status of each check in Dagster.
+
+    SUCCEEDED and FAILED are results. PLANNED, after the run's end, is shown as failed to
+    execute.
     """
     names = ("receipts", "loss", "retention_margin", "completeness")
     keys = {name: dg.AssetCheckKey(dg.AssetKey(["things"]), name) for name in names}
@@ -301,9 +304,7 @@ def executions(world: World) -> dict[str, str]:
 def test_a_window_that_was_committed_and_not_reported_is_not_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window whose run died right after its commit is in the table, and no check says
-    that it isn't.
-    """
+    """A window whose run died right after its commit is not reported as missing."""
     world.fill(4)
     assert world.run(0).success
 
@@ -323,9 +324,10 @@ def test_a_window_that_was_committed_and_not_reported_is_not_left_out(
 def test_checks_of_a_refused_run_are_made(
     world: World, monkeypatch: pytest.MonkeyPatch, first: int, last: int
 ) -> None:
-    """A refused window, alone or in a range, leaves no check of its run without a result:
-    behind a failed step Dagster would show them all as failed to execute. What lies
-    between committed windows is looked for once for all of them.
+    """All checks of a run with a refused window have a result.
+
+    Without it, Dagster would show them as failed to execute after the failed step. The windows
+    without a commit are looked up once for all checks.
     """
     looked = list[Pipeline]()
 
@@ -352,7 +354,7 @@ def test_checks_of_a_refused_run_are_made(
 
 
 def test_checks_of_a_refused_batch_are_made(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A refused micro-batch leaves no check of its run without a result either."""
+    """All checks of a run with a refused micro-batch have a result."""
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
     for value in (b'{"id": 1}', b"poison"):
         for i in range(6):
@@ -365,7 +367,7 @@ def test_checks_of_a_refused_batch_are_made(tmp_path: Path, instance: dg.Dagster
 def test_checks_that_can_not_be_made_hide_no_refusal(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that was refused fails for that, also if the table can't be read for its checks."""
+    """A refused run fails with the refusal, even if the table can't be read for its checks."""
     world.fill(1)
     for _ in range(200):
         world.send(0, 59, b"poison")

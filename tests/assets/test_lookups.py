@@ -1,4 +1,4 @@
-"""Lookups in Dagster: their figures in the events, and the run's config that pins anew."""
+"""Lookups in Dagster: their figures in events, and the run config that pins new versions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SQL = {"sql": "SELECT id, coalesce(city, 'nowhere') AS name FROM rows"}
 
 
 def shops(folder: Path, city: str) -> None:
-    """Has the first thing's city."""
+    """Writes the lookup table, which has the first thing's city."""
     rows = {"id": pa.array([0], pa.int64()), "city": [city]}
     write_deltalake(folder / "shops", pa.table(rows), mode="overwrite")
 
 
 def looking_up(folder: Path, **named: str) -> dict[str, Any]:
-    """Steps that look up in the table of shops; `asset`: of that table."""
+    """Returns steps that look up in the table of shops; `named` may have its asset key."""
     lookup = {"lookup": "shops", "key": {"id": "id"}, "take": {"city": "city"}}
     return {"steps": [{**lookup, "from": {"table": str(folder / "shops"), **named}}, SQL]}
 
@@ -33,7 +33,10 @@ def looking_up(folder: Path, **named: str) -> dict[str, Any]:
 def test_a_replay_looks_up_anew_if_the_config_says_so(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """Else in the version of the first run; each event has what was asked, and how often."""
+    """A replay uses the lookup's version of the first run, unless the config asks for the newest.
+
+    Each event has the lookup's figures.
+    """
     shops(tmp_path, "Kyiv")
     world = World(tmp_path, instance, transform=looking_up(tmp_path))
     world.fill(2)
@@ -57,8 +60,10 @@ def test_a_replay_looks_up_anew_if_the_config_says_so(
 def test_column_lineage_has_the_table_that_is_looked_up_in(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """A column that steps make of a looked-up one depends on it, where the table has an asset; and
-    on the key by which it is asked, which comes from the message's value.
+    """A column that was made from a looked-up column depends on that table's column.
+
+    It depends on the key, too, which comes from the message's value. The table must have an
+    asset.
     """
     shops(tmp_path, "Kyiv")
     world = World(tmp_path, instance, transform=looking_up(tmp_path, asset="lake/shops"))
@@ -74,7 +79,7 @@ DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
 
 
 def of_shops(days: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
-    """The looked-up table as somebody else's asset."""
+    """Returns the looked-up table as another team's asset."""
 
     @dg.asset(key=SHOPS, partitions_def=days)
     def looked_up_table() -> None: ...
@@ -83,7 +88,7 @@ def of_shops(days: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
 
 
 class Watched:
-    """A window, of a table whose automation condition is `eager`."""
+    """A window of a table with the automation condition `eager`."""
 
     def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance, key: str) -> None:
         eager = dg.AutomationCondition.eager()
@@ -98,13 +103,13 @@ class Watched:
         self.count_requested()
 
     def stale(self) -> list[str]:
-        """Why the UI writes "unsynced" on it."""
+        """Returns the reasons why the UI shows "unsynced"."""
         graph, loading = self.defs.resolve_asset_graph(), LoadingContextForTest(self.instance)
         resolver = CachingStaleStatusResolver(self.instance, graph, loading)
         return [cause.reason for cause in resolver.get_stale_causes(THINGS, self.key)]
 
     def count_requested(self) -> int:
-        """How many runs of it the condition asks for, since it was last asked."""
+        """Returns the number of runs that the condition requested since the last call."""
         now = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
         tick = dg.evaluate_automation_conditions(
             self.defs,
@@ -123,9 +128,10 @@ class Watched:
 def test_a_looked_up_asset_is_upstream_and_nothing_more(
     days: dg.PartitionsDefinition | None, batch: bool, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """It is in the lineage. A window that was made before the asset was named, before it was ever
-    made, or before it was made again, stays fresh; `eager` asks for no window because of it, and
-    runs don't wait for it, also where one run makes both.
+    """A looked-up asset is in the lineage, and makes no window stale.
+
+    That holds if the asset was named, made first, or made again after the window. `eager`
+    requests no window because of it. Runs don't wait for it, even if one run makes both.
     """
     shops(tmp_path, "Kyiv")
     over: dict[str, Any] = {"window": {"grid": "batch"}} if batch else {}
@@ -159,9 +165,11 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
 
 @pytest.mark.long
 def test_an_edge_from_it_would_do_more(instance: dg.DagsterInstance) -> None:
-    """Why something stands between: Dagster takes an asset without partitions for new input, also
-    by a mapping of all partitions. A window is stale as soon as the edge is there, and each time
-    the asset is made; and `eager` asks for the newest window.
+    """A direct dependency on the looked-up asset would make windows stale.
+
+    Dagster takes an asset without partitions for new input, even with a mapping to all
+    partitions. A window is stale as soon as the dependency exists, and each time the asset is
+    made. Then `eager` requests the newest window.
     """
     shops_asset, hours = of_shops(None), dg.HourlyPartitionsDefinition("2026-01-05-00:00")
 

@@ -1,4 +1,4 @@
-"""The mail of docs/operations.md: what a failed run says reaches a mail server."""
+"""The mail sensor of docs/operations.md: a failed run's message reaches a mail server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 class Smtp(socketserver.StreamRequestHandler):
-    """As much of a mail server as a client asks that speaks TLS and logs in."""
+    """The part of a mail server that a client with TLS and a login needs."""
 
     def handle(self) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -45,7 +45,7 @@ class Smtp(socketserver.StreamRequestHandler):
                     return
 
     def finish(self) -> None:
-        """The server closes the socket that it accepted, and knows of none around it."""
+        """Closes the TLS connection, which the server doesn't know."""
         super().finish()
         self.connection.close()
 
@@ -59,7 +59,7 @@ class Smtp(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def mails() -> Iterator[Any]:
-    """The server; `said` has all that clients said to it."""
+    """A mail server; `said` has all lines from clients."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Smtp) as server:
         server.said = []  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -72,7 +72,7 @@ def mails() -> Iterator[Any]:
 def test_a_refused_window_is_mailed(
     world: World, mails: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's sensor sends what was refused, why, and what to do, by a server with TLS."""
+    """The page's sensor sends what was refused, why, and what to do, to a server with TLS."""
     for name, value in {
         "SMTP_HOST": "127.0.0.1",
         "SMTP_PORT": str(mails.server_address[1]),

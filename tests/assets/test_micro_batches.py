@@ -1,6 +1,6 @@
-"""Micro-batches under Dagster: what a run commits, what it shows, and what the schedule does."""
+"""Micro-batches in Dagster: commits and events of a run, and the schedule."""
 
-# No postponed annotations here: Dagster reads those of the decorated functions itself.
+# No postponed annotations here, because Dagster reads those of the decorated functions.
 
 import re
 from collections.abc import Sequence
@@ -40,18 +40,18 @@ def world(tmp_path: Path, instance: dg.DagsterInstance) -> World:
 
 
 def put(world: World, count: int) -> None:
-    """Messages in turn over the partitions."""
+    """Writes messages to the partitions in turn."""
     for i in range(count):
         world.send(0, i % 60, b'{"id": 1}', i % 2)
 
 
 def committed_numbers(world: World) -> list[int]:
-    """The numbers of the batches that the table holds."""
+    """Returns the numbers of the batches in the table."""
     return [int(str(c.receipt.window.start)) for c in world.sink.receipts()]
 
 
 def keys(world: World) -> list[str]:
-    """The partitions of the table, as Dagster has them."""
+    """Returns the table's partitions in Dagster."""
     return list(world.instance.get_dynamic_partitions(batches_name(world.spec)))
 
 
@@ -61,9 +61,7 @@ def tick(world: World, moment: datetime) -> dg.RunRequest | str:
 
 
 def test_a_run_drains_what_is_waiting(world: World) -> None:
-    """All that was there is committed in batches, each shown by one event of its own
-    right after its commit.
-    """
+    """A run commits all waiting messages in batches, each shown by one event after its commit."""
     put(world, 20)
     result = world.batches()
     assert result.success
@@ -85,17 +83,16 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
 
 
 def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
-    """Where nothing is waiting nothing is committed and nothing materialized, and that
-    is no failure.
-    """
+    """A run without waiting messages succeeds, and commits and shows nothing."""
     assert world.batches().success
     assert world.plain_events() == []
     assert committed_numbers(world) == []
 
 
 def test_all_of_a_run_has_its_id(world: World) -> None:
-    """The batches of a run carry its root run's id and their place in it, so that its
-    retries report them and go on.
+    """The request of each batch is the id of the root run and a number.
+
+    So a retry of the run reports its batches and continues.
     """
     put(world, 12)
     result = world.batches()
@@ -106,7 +103,10 @@ def test_all_of_a_run_has_its_id(world: World) -> None:
 
 
 def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> None:
-    """It reports the batches, or replaces exactly these from the same offsets, and cuts none."""
+    """A run of partitions reports their batches or replaces them from the same offsets.
+
+    It makes no new batch.
+    """
     put(world, 20)
     assert world.batches().success
     receipts_before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
@@ -139,7 +139,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
 def test_options_that_say_nothing_are_refused(
     world: World, partition: str | None, config: dict[str, object], message: str
 ) -> None:
-    """What can't be done is said at once, and not retried; no option is accepted and ignored."""
+    """An option without an effect is refused without a retry."""
     put(world, 2)
     if partition is None:
         result = world.batches(**config)
@@ -153,8 +153,9 @@ def test_options_that_say_nothing_are_refused(
 
 @pytest.mark.parametrize("by_partition", [False, True])
 def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool) -> None:
-    """The schedule leaves a refused batch, and all behind it, alone until a person has run
-    the job again, or the batch's partition, which says why it is refused.
+    """After a refused batch, the schedule starts no run until a user runs the job or the partition.
+
+    The partition's event says why the batch was refused.
     """
     put(world, 6)
     for _ in range(20):
@@ -175,7 +176,7 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
     assert "6 of 6 messages refused" in str(observation.asset_observation.metadata["refused"].value)
     assert tick(world, hour(1)) == BATCH_REFUSED
     world.relax(max_dead_ratio=1.0)
-    if by_partition:  # as the UI starts it: not by the pipeline's own job
+    if by_partition:  # like the UI starts it, with another job than the pipeline's
         job = world.defs.resolve_implicit_global_asset_job_def()
         assert job.execute_in_process(
             instance=world.instance,
@@ -191,8 +192,9 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
 
 
 def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
-    """The run says that it is done, and the schedule starts no more until the spec has another
-    end; a run by hand reads nothing and is no failure.
+    """A run that reaches `window.stop` is tagged as done, and the schedule starts no more runs.
+
+    That changes when the spec has another stop. A run by hand reads nothing and succeeds.
     """
 
     def until(stop: object) -> None:
@@ -224,7 +226,7 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
 def test_a_refusal_before_the_first_batch_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that is refused before there is a pipeline says why, and is no bug."""
+    """A run that is refused before its pipeline is open says why, and isn't called a bug."""
 
     def refuse(*_: object) -> object:
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
@@ -237,7 +239,7 @@ def test_a_refusal_before_the_first_batch_is_told(
 
 
 def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
-    """A replay that is refused leaves the schedule going: the batch is committed as it was."""
+    """A refused replay doesn't stop the schedule, because the batch is committed."""
     put(world, 6)
     assert world.batches().success
     world.broker.delete_records(next(iter(world.sent_messages)), 2)
@@ -247,8 +249,9 @@ def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
 
 
 def test_the_schedule_asks_at_every(world: World) -> None:
-    """It ticks at `window.every`, once per tick, and not while nothing is waiting or a run is
-    going.
+    """The schedule ticks at `window.every`, and requests one run per tick.
+
+    It requests none without waiting messages, or while a run is going.
     """
     assert world.defs.resolve_schedule_def("things_waiting").cron_schedule == "*/2 * * * *"
     assert tick(world, hour(0)) == NOTHING_WAITS
@@ -263,9 +266,7 @@ def test_the_schedule_asks_at_every(world: World) -> None:
 
 
 def test_six_hours_without_ticks_are_drained_by_one(world: World) -> None:
-    """After an outage of the schedule one tick's run commits all that came meanwhile;
-    nothing is lost, nothing twice.
-    """
+    """After an outage of the schedule, one run commits all messages of the meantime, once."""
     put(world, 4)
     assert world.batches().success
     for n in range(1, 7):
@@ -278,7 +279,7 @@ def test_six_hours_without_ticks_are_drained_by_one(world: World) -> None:
 
 
 def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
-    """The receipts check finds a batch of which Dagster shows something else."""
+    """The check `receipts` finds a batch for which Dagster shows another receipt."""
     put(world, 12)
     assert world.batches().success
     older = {
@@ -300,9 +301,12 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
 def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 A run commits a batch, adds its partition, and is killed. 2 The next one shows that batch
-    first, once, from its receipt, and drains what is waiting. The schedule requests that run also
-    if nothing else is waiting.
+    """A batch that a killed run couldn't show is shown by the next run.
+
+    1. A run commits a batch, adds its partition, and is killed.
+    2. The next run shows that batch from its receipt, once, and commits the waiting messages.
+
+    The schedule requests the second run even if no messages are waiting.
     """
 
     def interrupt(*_: object, **__: object) -> None:
@@ -331,8 +335,9 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
 def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drain adds the partitions that Dagster lacks, in their order, also those of batches that
-    the command has committed; it shows the newest ones, and a run of partitions the others.
+    """A new Dagster instance gets the partitions of all receipts, also of the command's batches.
+
+    A run shows the newest ones; a run of partitions shows the others.
     """
     monkeypatch.setattr("windrow.assets.micro_batches.NEWEST", 2)
     put(world, 20)
@@ -349,7 +354,7 @@ def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
 
 
 def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older ones are taken out of Dagster's list as new ones come; their events stay."""
+    """Old batches are removed from Dagster's list of partitions, and their events stay."""
     monkeypatch.setattr("windrow.assets.micro_batches.PARTITIONS", 3)
     put(world, 20)
     assert world.batches().success
@@ -361,12 +366,12 @@ def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.Mon
 
 
 def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that another run adds at the same moment is no failure."""
+    """A partition that another run adds at the same moment is no failure."""
     put(world, 8)
     add, look = world.instance.add_dynamic_partitions, world.instance.get_dynamic_partitions
 
     def add_late(name: str, new_keys: Sequence[str]) -> None:
-        """Dagster has looked which ones are there before the other run adds them."""
+        """Adds a partition like another run does, after Dagster has looked and before it adds."""
         if new_keys and new_keys[0] not in look(name):
             add(name, new_keys[:1])
             raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
@@ -379,10 +384,11 @@ def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("second_run", ["drain", "partition"])
 def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_run: str) -> None:
-    """1 A run has read the first batch. 2 Another one drains, or is a run of that very partition,
-    and ends. 3 The first one goes on.
+    """Two simultaneous runs commit each batch once, and each partition is green.
 
-    Each batch is in the table once, and each is green.
+    1. A run has read the first batch.
+    2. Another run of all batches, or of that partition, starts and ends.
+    3. The first run goes on.
     """
     put(world, 20)
     world.instance.add_dynamic_partitions(batches_name(world.spec), [world.key(0)])
@@ -402,9 +408,7 @@ def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_
 
 
 def test_a_history_without_partitions_stays(world: World) -> None:
-    """Events of batches from before they were partitions stay in the table's history, are in
-    nobody's way, and the newest batches get an event each.
-    """
+    """Events from before batches were partitions stay, and the newest batches get an event each."""
     put(world, 12)
     for n in range(2):
         old_event = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
@@ -422,9 +426,10 @@ def test_a_history_without_partitions_stays(world: World) -> None:
 def test_downstream_assets_have_the_batches_as_partitions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's example: an asset with the table's partitions is asked for each batch once it is
-    committed, by Dagster's own condition, and again when the batch was replaced; one without
-    takes all.
+    """An asset with the table's partitions is requested once for each committed batch.
+
+    It is requested again if the batch is replaced. An asset without partitions is requested
+    once for all batches. The example is from the docs page.
     """
     monkeypatch.setattr("windrow.load_spec", lambda path: world.spec)
     page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")

@@ -47,7 +47,7 @@ NOWS = st.integers(-86_400, 9 * 86_400).map(lambda s: START + timedelta(seconds=
 
 
 def first(grid: str) -> datetime:
-    """The grid's first label of the test's time."""
+    """Returns the grid's first label in the test's time."""
     return label_after(grid, START - timedelta(minutes=1))
 
 
@@ -69,7 +69,7 @@ def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
 
 
 def keys_of_closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
-    """The keys of the windows that a tick looks at."""
+    """Returns the keys of the windows that a tick looks at."""
     return [
         partition_key(spec(grid), closed_window)
         for closed_window in closed_windows(spec(grid, delay), now)[1]
@@ -77,7 +77,7 @@ def keys_of_closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
 
 
 def starts_of(grid: str, count: int) -> list[datetime]:
-    """The first labels of the pipeline."""
+    """Returns the first labels of the pipeline."""
     starts = [first(grid)]
     while len(starts) < count:
         starts.append(label_after(grid, starts[-1]))
@@ -89,15 +89,16 @@ def starts_of(grid: str, count: int) -> list[datetime]:
     [("hourly", "2026-01-05-00:00"), ("daily", "2026-01-05"), ("20 22 13 * 5", "2026-01-09-22:20")],
 )
 def test_first_partition_is_the_spec_start(grid: str, key: str) -> None:
-    """The first partition is the window at the spec's start, in UTC; a cron grid's keys
-    tell the minute.
+    """The first partition is the window at the spec's start, in UTC.
+
+    The keys of a cron grid have minutes.
     """
     assert partitions_in_time(window(grid)).get_first_partition_key() == key
 
 
 @pytest.mark.parametrize("grid", CRONS)
 def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
-    """Dagster's partitions and the grid's windows are the same ones, irregular ones too."""
+    """Dagster's partitions are exactly the grid's windows, also for irregular grids."""
     starts = starts_of(grid, 60)
     partitions = partitions_in_time(window(grid))
     assert partitions.get_partition_keys(current_time=starts[-1]) == [
@@ -111,9 +112,7 @@ def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
 
 @given(GRIDS, st.lists(st.integers(0, 80), min_size=1, max_size=20, unique=True))
 def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
-    """A key names exactly one window on the grid, and windows come in the order of time
-    whatever the order of keys.
-    """
+    """A key names exactly one window of the grid, and windows are sorted by time."""
     labels = starts_of(grid, max(numbers) + 1)
     starts = [labels[n] for n in numbers]
     keyed_windows = windows_of(spec(grid), [key_of(window(grid), s) for s in starts])
@@ -125,8 +124,9 @@ def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
 def test_closed_windows_are_the_newest_closed_ones(
     grid: str, delay: timedelta, now: datetime
 ) -> None:
-    """A tick looks at exactly the newest windows of the pipeline whose end + delay has
-    passed, without a gap: at least 48, and those of two days.
+    """A tick looks at the newest closed windows, without a gap.
+
+    They are at least 48, and all of the last two days.
     """
     closed_keys, recent_count, start = [], 0, first(grid)
     while is_closed(window_at("p", grid, start), delay, now):
@@ -140,7 +140,7 @@ def test_closed_windows_are_the_newest_closed_ones(
 def test_each_tick_finds_a_window_that_closed_since_the_last(
     grid: str, delay: timedelta, number: int
 ) -> None:
-    """There is one tick per window, never before its end + delay, and within a minute of it."""
+    """There is one tick for each window, within a minute after its end and delay."""
     start, end = starts_of(grid, number + 2)[-2:]
     tick = next(
         cron_string_iterator(
@@ -154,7 +154,7 @@ def test_each_tick_finds_a_window_that_closed_since_the_last(
 
 
 def earliest_cron(crons: list[str], moment: datetime) -> str:
-    """Of several expressions the one that ticks first from an instant on."""
+    """Returns the expression that ticks first after an instant."""
     return min(crons, key=lambda cron: next(cron_string_iterator(moment.timestamp(), cron, "UTC")))
 
 
@@ -162,7 +162,7 @@ def earliest_cron(crons: list[str], moment: datetime) -> str:
 def test_some_tick_comes_soon_after_any_window_closes(
     grid: str, delay: timedelta, number: int
 ) -> None:
-    """Whatever the grid: within five minutes of a window's end + delay a tick finds it."""
+    """For any grid, a tick finds a window within five minutes after its end and delay."""
     start, end = starts_of(grid, number + 2)[-2:]
     crons = crons_of(window(grid, delay))
     tick = next(
@@ -173,8 +173,9 @@ def test_some_tick_comes_soon_after_any_window_closes(
 
 
 def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
-    """A delay that leads into the next day can't be said in cron's day fields; one that
-    doesn't can.
+    """A delay that reaches into the next day needs frequent ticks on a grid of some days.
+
+    Cron's day fields can't express such a delay.
     """
     assert crons_of(window("0 22 * * 5", timedelta(hours=1))) == ["0 23 * * 5"]
     assert crons_of(window("0 22 * * 5", timedelta(hours=3))) == [OFTEN]
@@ -183,7 +184,7 @@ def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> Non
 
 
 def test_an_outage_is_looked_back_on_by_time() -> None:
-    """However short the windows are, those of two days are worth a look."""
+    """A tick looks at all windows of two days, however short they are."""
     none = timedelta(0)
     assert len(keys_of_closed("* * * * *", none, START + timedelta(days=9))) == 2880
     assert len(keys_of_closed("daily", none, START + timedelta(days=90))) == 48
@@ -191,7 +192,7 @@ def test_an_outage_is_looked_back_on_by_time() -> None:
 
 @given(GRIDS, st.sets(st.integers(0, 60), max_size=40))
 def test_key_ranges_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]) -> None:
-    """They hold each key once, have no gap inside, and a gap between each other."""
+    """Ranges of keys cover each key once, have no gap inside, and have gaps between them."""
     labels = starts_of(grid, 61)
     ranges = key_ranges(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
     covered: list[int] = []
@@ -207,12 +208,12 @@ def test_key_ranges_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]
 
 
 def test_no_keys_no_ranges() -> None:
-    """Nothing waiting asks for no run."""
+    """Without keys there are no ranges."""
     assert key_ranges(window(), []) == []
 
 
 def test_a_gap_splits_a_range() -> None:
-    """A window that is there already is not run again only because its neighbours are missing."""
+    """A gap between keys splits a range, so an existing window isn't run again."""
     keys = ["2026-01-05-00:00", "2026-01-05-01:00", "2026-01-05-03:00"]
     assert key_ranges(window(), keys) == [
         dg.PartitionKeyRange("2026-01-05-00:00", "2026-01-05-01:00"),
@@ -238,7 +239,9 @@ NOW = datetime(2026, 1, 5, tzinfo=UTC)
 def test_a_grid_that_dagster_cannot_show_is_told(
     caplog: pytest.LogCaptureFixture, grid: str, start: datetime, phrase: str
 ) -> None:
-    """When the spec is loaded: a grid without a window yet, or with more than Dagster takes."""
+    """A grid without a window yet, or with too many for Dagster, is reported when the
+    spec is loaded.
+    """
     warning = grid_warning(TimeWindows(grid=grid, start=start), NOW)
     assert (phrase in warning) == (bool(warning) or not phrase)
     assert bool(warning) == bool(phrase)

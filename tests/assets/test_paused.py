@@ -1,4 +1,4 @@
-"""A paused pipeline in Dagster: what ticks, runs and backfills say, and that nothing is lost."""
+"""A paused pipeline in Dagster: the messages of ticks, runs and backfills, and no loss."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ WORDS = "Pipeline things is paused by ann since 2026-01-09T04:00:00Z: the broker
 
 
 def pause(world: World, number: int = 0) -> None:
-    """Paused where the number is even, else resumed."""
+    """Records a pause if the number is even, else a resumption."""
     ledger = open_ledger(world.spec.state_url())
     record = Pause(number, number % 2 == 0, "ann", "the broker moves", hour(100))
     assert ledger.put_pause("things", record) == record
 
 
 def test_ticks_and_runs_of_a_paused_pipeline(world: World) -> None:
-    """The schedule and the sensor skip with who and why. A run, of a range such as a backfill's,
-    fails with the same sentence, without a retry; its windows don't count as refused, so the first
-    tick after the pause asks for all of them.
+    """The schedule and the sensor of a paused pipeline skip with the pause's message.
+
+    A run of a range fails with the same message, without a retry. Its windows don't count as
+    refused, so the first tick after the pause requests all of them.
     """
     world.fill(3)
     downstream = Downstream(world)
@@ -56,8 +57,9 @@ def test_ticks_and_runs_of_a_paused_pipeline(world: World) -> None:
 
 
 def test_micro_batches_wait_and_go_on(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A paused pipeline of micro-batches starts no run and cuts no batch; a run that is started by
-    hand doesn't stop the schedule behind the pause.
+    """A paused pipeline of micro-batches starts no run and makes no batch.
+
+    A run by hand during the pause doesn't stop the schedule after it.
     """
     world = World(tmp_path, instance, window={"grid": "batch"})
     pause(world)
@@ -72,7 +74,7 @@ def test_micro_batches_wait_and_go_on(tmp_path: Path, instance: dg.DagsterInstan
 
 
 def test_a_tick_without_a_ledger_asks_for_its_windows(world: World) -> None:
-    """A ledger that can't be asked costs no tick: the run asks it, and is tried again."""
+    """A tick that can't read the ledger requests its windows; the run asks the ledger again."""
     Path(world.spec.state_url()).write_text("x" * 9999)
     [request] = ask(world, "things_closed", hour(1, 5))
     assert isinstance(request, dg.RunRequest)

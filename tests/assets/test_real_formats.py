@@ -1,4 +1,4 @@
-"""Every format from real Kafka to a real table by Dagster."""
+"""Every format, from real Kafka to a real table by Dagster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def test_from_a_topic_to_a_table(
     monkeypatch: pytest.MonkeyPatch,
     schema_registry: RegistryServer,
 ) -> None:
-    """The rows are the command's, and each column's lineage leads to the part of the
-    message that it comes from.
-    """
+    """The rows equal the command's, and each column's lineage names its part of the message."""
     case = CASES[name]
     make_user(case, kafka, tmp_path, schema_registry)
     monkeypatch.setenv("BROKER", kafka)

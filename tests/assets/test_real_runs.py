@@ -1,4 +1,4 @@
-"""Runs through Dagster on real Kafka and a real Delta table, racing and being killed."""
+"""Runs by Dagster on real Kafka and a real Delta table, at the same time or killed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
-    """Five hours of messages; Dagster's home is in the same folder."""
+    """A pipeline with five hours of messages; Dagster's home is in the same folder."""
     make_dagsters_tables(tmp_path)
     return PipelineSetup(kafka, five_hours(kafka), tmp_path)
 
 
 def test_two_dagster_runs_of_one_window(setup: PipelineSetup) -> None:
-    """1 Both stop right before their commit. 2 Both wake.
+    """Two runs of one window both succeed: one commits, and the other shows its receipt.
 
-    Both runs succeed, one commits, the other shows the same receipt as recovered.
+    1. Both stop right before their commit.
+    2. Both continue.
     """
     runs = [dagster_run(setup, setup.folder, 1, 1, "commit.before:stop") for _ in range(2)]
     for run in runs:
@@ -43,8 +44,9 @@ def test_two_dagster_runs_of_one_window(setup: PipelineSetup) -> None:
 
 @pytest.mark.long
 def test_a_killed_range_leaves_its_finished_windows_green(setup: PipelineSetup) -> None:
-    """Killed right after its second window's commit; the rerun of the whole range shows
-    that one as recovered and writes the rest.
+    """A run that is killed after its second window's commit leaves that window in the table.
+
+    A second run of the whole range shows that window as recovered, and writes the rest.
     """
     first = dagster_run(setup, setup.folder, 1, 1)
     first.join(120)

@@ -1,6 +1,4 @@
-"""Whole runs through Dagster on real Kafka and a real Delta table: every kind of
-window, of source and of start.
-"""
+"""Runs by Dagster on real Kafka and a real Delta table, for every kind of window and start."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
 
 
 def fill_topic(kafka: str, name: str | None = None) -> str:
-    """A topic with 100 messages in each of three hours."""
+    """Returns a topic with 100 messages in each of three hours."""
     topic = create_topic(kafka, partitions=2, name=name)
     produce(
         kafka,
@@ -55,7 +53,7 @@ def run_of(
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dg.ExecuteInProcessResult:
-    """One run that succeeds; `sleep`: what is done instead of waiting."""
+    """Runs the pipeline, and asserts that it succeeds; `sleep` replaces the waits."""
     spec = setup.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()}, Clock(sleep=sleep))
     tags = range_tags(dg.PartitionKeyRange(*stretch)) if stretch else {}
@@ -72,7 +70,7 @@ def execute(
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[dict[str, Any]]:
-    """One run; the metadata of each materialization until now, in order."""
+    """Runs the pipeline, and returns the metadata of all materializations so far, in order."""
     run_of(setup, instance, *stretch, sleep=sleep)
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records[::-1]
     return [
@@ -83,9 +81,7 @@ def execute(
 
 
 def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Windows of twenty minutes become partitions of their own, none of their messages
-    lost or twice.
-    """
+    """Windows of twenty minutes are partitions of their own, with each message once."""
     topic = fill_topic(kafka)
     window = {"grid": "*/20 * * * *", "start": "2026-01-05T01:00:00Z", "delay": "1m"}
     setup = PipelineSetup(kafka, topic, tmp_path, {"window": window})
@@ -100,9 +96,7 @@ def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -
 
 
 def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """All that waits is committed in batches; a second run, with nothing waiting, shows
-    nothing more.
-    """
+    """A run commits all waiting messages in batches; a second run shows nothing more."""
     topic = fill_topic(kafka)
     setup = Batched(kafka, topic, tmp_path)
     shown = execute(setup, instance)
@@ -117,7 +111,7 @@ class Batched(PipelineSetup):
     """A setup whose pipeline has micro-batches of at most 120 messages."""
 
     def spec(self) -> PipelineSpec:
-        """The spec, with another source if `over` has one, and no windows in time."""
+        """Returns the spec, with the overrides for its source."""
         return parse_spec(
             {
                 "id": "things",
@@ -138,7 +132,7 @@ class Batched(PipelineSetup):
 def test_a_pattern_over_two_topics(
     kafka: str, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """A pattern's topics all come into the table, each message once; the run shows both."""
+    """All topics of a pattern are in the table, with each message once, and the run shows them."""
     prefix = f"p{uuid.uuid4().hex[:8]}"
     topics = [fill_topic(kafka, f"{prefix}.{n}") for n in ("one", "two")]
     source = {"topic": None, "topic_pattern": rf"{prefix}\..*"}
@@ -159,7 +153,7 @@ STARTS = {
     "committed": ({"committed": "GROUP"}, (60, 70)),
     "offsets": ({"offsets": "partition:0,offset:61;partition:1,offset:71"}, (61, 71)),
 }
-"""What `source.start` says, and where each partition begins then."""
+"""Values of `source.start`, and the first offset of each partition."""
 
 
 @pytest.mark.parametrize("kind", ["hourly", "batches"])
@@ -167,8 +161,8 @@ STARTS = {
 def test_where_a_pipeline_begins(
     name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """From the very offsets that `source.start` means, nothing before them and all that
-    comes after them, also after the first run.
+    """A pipeline begins exactly at the offsets of `source.start`, and reads everything
+    after them.
     """
     topic, (start, begins) = fill_topic(kafka), STARTS[name]
     if name == "committed":
@@ -199,7 +193,7 @@ def tps(topic: str) -> list[TopicPartition]:
 
 
 def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A day is one partition, named by its date."""
+    """A day is one partition with the date as key."""
     topic = fill_topic(kafka)
     setup = PipelineSetup(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
     [day, empty] = execute(setup, instance, "2026-01-05", "2026-01-06")[:2]
@@ -211,7 +205,7 @@ def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) 
 
 
 def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Aborted messages are rows where the spec reads uncommitted ones, and nowhere else."""
+    """Aborted messages are rows only if the spec reads at read_uncommitted."""
     topic = fill_topic(kafka)
     transaction(kafka, topic, [Put(VALUE, millis(3, 59)) for _ in range(7)], commit=False)
     window = {"grid": "daily"}
@@ -234,9 +228,7 @@ def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstan
 def test_loss_that_is_skipped_warns(
     kafka: str, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """A window that goes on without what is gone is committed and shows it; its check
-    warns and fails nothing.
-    """
+    """A window that skipped lost messages is committed, and its check warns."""
     topic = fill_topic(kafka)
     setup = PipelineSetup(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
     execute(setup, instance, "2026-01-05-00:00", "2026-01-05-00:00")
@@ -254,9 +246,7 @@ def test_loss_that_is_skipped_warns(
 def test_an_open_transaction_is_waited_for(
     kafka: str, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """While max_wait lasts a run waits for an open transaction: what it brings is in
-    the window of its hour.
-    """
+    """Until max_wait is over, a run waits for an open transaction, and reads its messages."""
     topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
@@ -276,8 +266,9 @@ def test_an_open_transaction_is_waited_for(
 def test_an_open_transaction_is_not_waited_for_longer(
     kafka: str, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """After max_wait the window is what is stable, and says so; what the transaction
-    brings is late in the next window, not lost.
+    """After max_wait, a window ends at the stable offset, with a warning.
+
+    The transaction's messages are late messages of the next window.
     """
     topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)

@@ -1,4 +1,4 @@
-"""Rows that replace each other, from real Kafka to a real table by Dagster."""
+"""A table with a primary key, from real Kafka by Dagster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ pytestmark = pytest.mark.broker
 def test_the_last_word_on_each_customer(
     kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A range, and before it a newer hour, make the table that the command makes; each
-    event says what its window did to the table.
+    """Windows in any order make the same table as the command.
+
+    Each event shows the rows that its window added and removed.
     """
     make_user(kafka, tmp_path, "mode: upsert")
     monkeypatch.setenv("BROKER", kafka)

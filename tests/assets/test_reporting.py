@@ -1,4 +1,4 @@
-"""What a run of a table asset asks windrow for."""
+"""The requests of runs, and the hint about the executor."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from windrow.assets.reporting import request_id, warn_of_processes
 
 @pytest.mark.parametrize(("root", "request_"), [(None, "run"), ("root", "root")])
 def test_a_retry_asks_for_what_its_root_asked(root: str | None, request_: str) -> None:
-    """All retries of a run are one request: a replacement is made once."""
+    """All retries of a run have the same request, so a window is replaced once."""
     context: Any = SimpleNamespace(run=SimpleNamespace(run_id="run", root_run_id=root))
     assert request_id(context) == request_
 
 
 def test_dagster_hands_a_retry_its_root(world: World) -> None:
-    """A run that was made as a retry of another one has that one as its root, in the
-    field that is asked.
-    """
+    """Dagster gives a retry the id of its root run in the field that windrow reads."""
     job = world.defs.resolve_job_def("things_windows")
     first = world.instance.create_run_for_job(job)
     retry = world.instance.create_run_for_job(
@@ -33,8 +31,9 @@ def test_dagster_hands_a_retry_its_root(world: World) -> None:
 
 
 def test_the_default_executor_is_told_what_it_costs(world: World) -> None:
-    """A run whose steps have processes of their own says what would save their start;
-    one that has one process says nothing.
+    """A run whose steps have their own processes logs how to save their start.
+
+    A run in one process logs nothing.
     """
     lines: list[str] = []
     for executor in (

@@ -1,6 +1,4 @@
-"""Resources are what runs: whoever gives another one under a key changes what a run
-reads, writes and keeps; nothing is built beside.
-"""
+"""A run uses the given resources for all that it reads, writes and keeps."""
 
 from __future__ import annotations
 
@@ -63,12 +61,12 @@ clusters:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the password is."""
+    """Sets the environment variable with the password."""
     monkeypatch.setenv("CANARY", "hunter2-C4nary")
 
 
 def on_cluster(folder: Path, name: str, **source: object) -> PipelineSpec:
-    """A pipeline on a cluster of a windrow.yaml."""
+    """Returns a pipeline on a cluster of a windrow.yaml."""
     (folder / "windrow.yaml").write_text(CLUSTERS)
     attributes = {
         "id": name,
@@ -82,7 +80,7 @@ def on_cluster(folder: Path, name: str, **source: object) -> PipelineSpec:
 
 
 class Noted(MemorySource):
-    """Remembers at which isolation level it was asked."""
+    """A source that remembers the isolation levels of its connections."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -96,15 +94,16 @@ class Noted(MemorySource):
 def run_of(
     world: World, defs: dg.Definitions, key: str, job: str = "things_windows"
 ) -> dg.ExecuteInProcessResult:
-    """One partition's run of these definitions."""
+    """Runs one partition with these definitions."""
     return defs.resolve_job_def(job).execute_in_process(
         instance=world.instance, partition_key=key, raise_on_error=False
     )
 
 
 def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
-    """The same definitions on another source have that one's messages in the table, and
-    its offsets in the metadata: those of the plan.
+    """With another source, the table has that source's messages.
+
+    The metadata has the offsets of the plan.
     """
     source_world = World(tmp_path, world.instance)
     source_world.fill(2, per_hour=10)
@@ -125,7 +124,10 @@ def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
 
 
 class Halving(MemorySource):
-    """Cuts each split in two, or leaves its last offset out; remembers what it gave."""
+    """A source that cuts each split in two, and remembers its splits.
+
+    With `complete` False, it leaves the last offset of each split out.
+    """
 
     def __init__(self, world: World, *, complete: bool) -> None:
         super().__init__(world)
@@ -144,8 +146,9 @@ class Halving(MemorySource):
 
 
 def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None:
-    """Each window of a run is planned by `enumerate_splits` of its source: these splits are
-    read, are in the receipt, and make what Dagster shows of offsets.
+    """Each window is planned with the splits that its source enumerates.
+
+    These splits are read, are in the receipt, and make the offsets that Dagster shows.
     """
     world.fill(2)
     source = Halving(world, complete=True)
@@ -167,7 +170,7 @@ def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None
 
 
 class CountedLedger:
-    """The pipeline's ledger; counts what it is asked."""
+    """The pipeline's ledger, which counts the calls."""
 
     def __init__(self, world: World) -> None:
         self._ledger, self.call_counts = (
@@ -187,8 +190,9 @@ class CountedLedger:
 
 
 def test_a_run_asks_its_ledger_for_a_window_once(world: World) -> None:
-    """The plan of each window, and the boundary under each label, are asked for once: the
-    source that enumerates splits is told them.
+    """A run asks its ledger once for the plan of each window, and once for each boundary.
+
+    The source that enumerates splits gets them from the run.
     """
     world.fill(3)
     counted = CountedLedger(world)
@@ -204,9 +208,7 @@ def test_a_run_asks_its_ledger_for_a_window_once(world: World) -> None:
 
 
 def test_splits_that_leave_messages_out_are_refused(world: World) -> None:
-    """A source whose splits aren't exactly the window loses nothing: the window is refused,
-    nothing is frozen.
-    """
+    """A window whose splits leave messages out is refused, and nothing is frozen."""
     world.fill(1)
     defs = standing_on(world.defs, {kafka_key(world.spec): Halving(world, complete=False)})
     failed = run_of(world, defs, world.key(0))
@@ -221,8 +223,9 @@ def test_splits_that_leave_messages_out_are_refused(world: World) -> None:
 
 
 def test_a_source_enumerates_for_the_pipeline_that_it_is_told(world: World) -> None:
-    """What no run has planned yet is enumerated as a run would, and nothing is frozen; a
-    window off the grid is none; a cluster that wasn't told a pipeline asks for one.
+    """A source enumerates the splits of a window without a plan, like a run, and freezes nothing.
+
+    A window off the grid is refused. A source that doesn't know its pipeline raises SpecError.
     """
     world.fill(1)
     source = MemorySource(world).reading(world.spec)
@@ -243,7 +246,7 @@ def test_a_source_enumerates_for_the_pipeline_that_it_is_told(world: World) -> N
 def test_an_asset_of_a_user_s_own_asks_the_source(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's example runs as it stands, behind the table."""
+    """The example on the docs page works, downstream of the table."""
     world.fill(2)
     assert world.run(1).success
     world.broker.delete_records(TopicPartition(TOPIC, 0), 40)
@@ -267,9 +270,7 @@ def test_an_asset_of_a_user_s_own_asks_the_source(
 
 
 def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: Path) -> None:
-    """Boundaries, plans and copies go to the ledger that is given, rows to the table
-    that is given, and nowhere else.
-    """
+    """A run writes to the ledger and the table that are given as resources, and nowhere else."""
     world.fill(2)
     elsewhere = str(tmp_path / "other.db")
     table = MemoryTable(world)
@@ -286,9 +287,7 @@ def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: 
 
 
 def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path) -> None:
-    """The checks of a run look where the run wrote, and the topic that is observed is
-    the source's.
-    """
+    """The checks read the run's table, and the observation is of the given source's topic."""
     source_world = World(tmp_path, world.instance)
     source_world.fill(1)
     source = Noted(source_world)
@@ -305,13 +304,14 @@ def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path)
     )
     [observed] = [e.asset_observation_data.asset_observation for e in events]
     assert observed.metadata["messages"].value == 60
-    assert connects_of_run >= 4  # the run, and its checks
-    assert len(source.isolations) == connects_of_run + 2  # the snapshot, and the lag
+    assert connects_of_run >= 4  # of the run, and of its checks
+    assert len(source.isolations) == connects_of_run + 2  # of the snapshot, and of the lag
 
 
 def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
-    """One resource per cluster under its name, one of its own for a pipeline that says
-    how it is reached; all of it merges and loads.
+    """Pipelines of one cluster share one resource, with the cluster's name.
+
+    A pipeline with client properties of its own has its own resource. All definitions merge.
     """
     specs = [
         on_cluster(tmp_path, "one"),
@@ -328,8 +328,10 @@ def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
 
 
 def test_a_job_has_the_resources_of_its_pipeline_alone(tmp_path: Path) -> None:
-    """Dagster stores a job's resources with it: those of all pipelines with each would grow with
-    the square of their number.
+    """A job has only its pipeline's resources.
+
+    Dagster stores a job's resources with it. With all resources in each job, that would grow
+    with the square of the number of pipelines.
     """
     client = {"client.rack": "a"}
     specs = [on_cluster(tmp_path, name, topic=name, client=client) for name in ("one", "two")]
@@ -343,7 +345,7 @@ def test_a_job_has_the_resources_of_its_pipeline_alone(tmp_path: Path) -> None:
 
 
 def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -> None:
-    """All pipelines of a cluster run on what is given under its one key."""
+    """All pipelines of a cluster use the resource that is given under the cluster's key."""
     world.fill(2)
     specs = [on_cluster(tmp_path, name) for name in ("one", "two")]
     merged = dg.Definitions.merge(
@@ -360,16 +362,14 @@ def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -
 
 
 def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
-    """A key that is typed wrongly would leave the real cluster in place."""
+    """A resource with a wrong key is refused, because the real cluster would be used instead."""
     with pytest.raises(SpecError, match="No definition requires a resource thing_kafka") as caught:
         kafka_table(world.spec, {"thing_kafka": MemorySource(world)})
     assert "spark, things_kafka, things_ledger, things_sink" in caught.value.advice
 
 
 def test_a_resource_of_another_kind_is_refused(world: World) -> None:
-    """What stands under a key and can't be asked for its thing is the mistake of who
-    gave it: the error says so, and is no bug.
-    """
+    """A resource of the wrong kind fails the run with its key and type, and isn't called a bug."""
     for key, resource in (
         (kafka_key(world.spec), LedgerState(url="x")),
         (ledger_key(world.spec), "state.db"),
@@ -390,9 +390,7 @@ def test_a_resource_of_another_kind_is_refused(world: World) -> None:
 def test_dead_letters_go_to_the_source_that_is_given(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """A topic of the source's cluster is one of whatever stands under its key; a source
-    that can't have one is refused, not passed by.
-    """
+    """Dead letters go to a topic of the given source; a source without such topics is refused."""
     world, topic = (
         World(tmp_path, instance, dead_letters={"topic": "things.dead"}),
         MemoryDeadTopic("things.dead"),
@@ -423,7 +421,7 @@ def test_dead_letters_go_to_the_source_that_is_given(
 
 
 def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> None:
-    """A KafkaSource of the user's own may set something up and tear it down."""
+    """A user's own KafkaSource is set up before its use, and torn down after it."""
     calls = []
 
     class Tunnelled(KafkaSource):
@@ -443,7 +441,7 @@ def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> N
 
 
 def test_a_resource_s_repr_holds_no_secret() -> None:
-    """Whoever prints or logs one shows where it points to at most."""
+    """A resource's repr shows addresses, but no secrets."""
     shown = repr(
         [
             KafkaSource(bootstrap_servers="a:1", client={"sasl.password": "hunter2"}),
@@ -455,7 +453,7 @@ def test_a_resource_s_repr_holds_no_secret() -> None:
 
 
 def shown_resources(defs: dg.Definitions) -> dict[str, Any]:
-    """The resources as Dagster's UI is told of them: their values, and all else as text."""
+    """Returns the resources as Dagster's UI gets them."""
     repository = defs.get_repository_def()
     return {
         name: ResourceSnap.from_def(resource, name, {}, {}, {}, {}, {}, {})
@@ -466,9 +464,10 @@ def shown_resources(defs: dg.Definitions) -> dict[str, Any]:
 def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster's fields are shown, references to passwords among them. If there is a
-    password itself, given by a spec or by hand, or a property that nobody knows, no field is
-    shown and the resource says why; what the environment has is filled in later.
+    """Dagster's UI shows a cluster's fields, including references to passwords.
+
+    If a password itself is given, or an unknown property, no field is shown, and the resource
+    says why. Environment variables are resolved later.
     """
     monkeypatch.setenv("STAGING", "127.0.0.1:7")
     spec, staging = on_cluster(tmp_path, "one"), dg.EnvVar("STAGING")
@@ -503,9 +502,7 @@ def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
 def test_a_password_by_reference_stays_one(
     tmp_path: Path, password_reference: dict[str, str]
 ) -> None:
-    """A pipeline whose password is a reference becomes definitions, and its resource
-    says the same reference, read by nobody yet.
-    """
+    """A password that is a reference stays a reference in the definitions; it is not read."""
     (tmp_path / "schema.py").write_text(
         (Path(__file__).parents[1] / "integration" / "things.py").read_text()
     )
@@ -532,8 +529,9 @@ def test_a_password_by_reference_stays_one(
 
 
 def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
-    """Two windrow.yaml of one code location may not mean two clusters by one name; each
-    by itself, or one file, may.
+    """Two windrow.yaml of one code location can't use one name for two clusters.
+
+    The error names both specs.
     """
     specs = []
     for name in ("one", "two"):
@@ -564,13 +562,13 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
     "more", [{"master": "local[1]"}, {"spark_config": {"spark.driver.memory": "1g"}}]
 )
 def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
-    """What a Spark that is up wouldn't hear of is refused beside its address."""
+    """A master or Spark properties besides the address of a Spark server are refused."""
     with pytest.raises(ValueError, match="connect excludes master and spark_config"):
         Spark(connect="sc://localhost:15002", **more)
 
 
 def test_properties_of_a_location_reach_its_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both the Java that is launched early and the context have the master and spark_config."""
+    """The early started Java and the Spark context both get the master and spark_config."""
     spark_arguments: list[tuple[str, Any]] = []
 
     def refuse(*arguments: Any) -> None:
@@ -580,7 +578,7 @@ def test_properties_of_a_location_reach_its_spark(monkeypatch: pytest.MonkeyPatc
     for name in ("spark_context", "launch_early"):
         monkeypatch.setattr(f"windrow.resources.spark.{name}", refuse)
     engine = Spark(master="local[1]", spark_config={"spark.executor.memory": "3g"}).engine()
-    engine.start()  # an error is told by the first job
+    engine.start()  # the first job raises the error
     with pytest.raises(UnreachableError, match="no Spark here"):
         next(engine.run(Name(), SPLITS))
     assert spark_arguments == [("local[1]", {"spark.executor.memory": "3g"})] * 2
@@ -588,7 +586,9 @@ def test_properties_of_a_location_reach_its_spark(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.spark
 def test_a_session_that_was_there_stays(spark: SparkSession) -> None:
-    """Only the run that made a session stops it: others may have jobs on it."""
+    """A run doesn't stop a Spark session that it didn't make, because others may have
+    jobs on it.
+    """
     with dg.build_resources({"spark": Spark()}) as resources:
         assert resources.spark.spark_session.range(2).count() == 2
     assert spark.range(3).count() == 3
@@ -596,8 +596,8 @@ def test_a_session_that_was_there_stays(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_a_run_on_a_spark_that_is_up(spark_server: str) -> None:
-    """The resource's tasks run on the server that it names, and its session ends with
-    the run; the server doesn't.
+    """Tasks run on the Spark server of the resource; the session ends with the run, the
+    server doesn't.
     """
     for _ in range(2):
         with dg.build_resources({"spark": Spark(connect=spark_server)}) as resources:

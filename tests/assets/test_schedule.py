@@ -1,4 +1,4 @@
-"""The schedule: what a tick asks for."""
+"""The schedule: the windows that a tick requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.ingest.runner.due import LEAST
 
 
 def tick(world: World, moment: datetime) -> list[tuple[str, str]] | str:
-    """The ranges that a tick asks for, or why it asks for none."""
+    """Returns the ranges that a tick requests, or the reason why it requests none."""
     requests = ask(world, "things_closed", moment)
     if isinstance(requests, str):
         return requests
@@ -32,7 +32,7 @@ def tick(world: World, moment: datetime) -> list[tuple[str, str]] | str:
 
 
 def done(world: World, *hours: int) -> None:
-    """Dagster shows these windows as green."""
+    """Reports these windows to Dagster as materialized."""
     for n in hours:
         world.instance.report_runless_asset_event(
             dg.AssetMaterialization("things", partition=world.key(n))
@@ -40,34 +40,36 @@ def done(world: World, *hours: int) -> None:
 
 
 def test_it_asks_for_the_window_just_closed(world: World) -> None:
-    """At a window's end + delay the tick asks for exactly that window."""
+    """At a window's end and delay, the tick requests exactly that window."""
     done(world, 0, 1)
     assert tick(world, hour(3, 5)) == [(world.key(2), world.key(2))]
 
 
 def test_a_window_that_is_not_closed_is_not_yet(world: World) -> None:
-    """Before the first window's end + delay there is nothing to ask for, and that is no failure."""
+    """Before the first window's end and delay, a tick requests nothing and doesn't fail."""
     assert tick(world, hour(1, 4)) == "No closed window is waiting."
 
 
 def test_an_outage_is_caught_up(world: World) -> None:
-    """Windows that closed unseen are asked for by the next tick, in one run per stretch
-    without a gap.
+    """After an outage, the next tick requests all closed windows, one run for each
+    range without gaps.
     """
     done(world, 0, 3)
     assert tick(world, hour(7, 5)) == [(world.key(1), world.key(2)), (world.key(4), world.key(6))]
 
 
 def test_catching_up_has_an_end(world: World) -> None:
-    """A schedule that is switched on late asks for the newest windows only; a backfill
-    of years is a person's decision.
+    """A schedule that is switched on late requests the newest windows only.
+
+    A user must start a backfill for older ones.
     """
     assert tick(world, hour(1000, 5)) == [(world.key(1000 - LEAST), world.key(999))]
 
 
 def test_a_tick_says_what_it_leaves(world: World) -> None:
-    """A tick that leaves older windows says how many and that they are for a backfill:
-    in its runs' tags, or in why it has none.
+    """A tick that leaves older windows says how many, and advises a backfill.
+
+    The text is in the runs' tags, or in the reason for no run.
     """
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(100, 5))
@@ -84,7 +86,7 @@ def test_a_tick_says_what_it_leaves(world: World) -> None:
 
 
 def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
-    """While all older windows are there, a tick says nothing of them."""
+    """If all older windows are materialized, a tick says nothing about them."""
     done(world, *range(52))
     [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
@@ -94,14 +96,15 @@ def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
 def test_a_tick_says_what_it_leaves_in_its_log(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tick's own log, which Dagster keeps with it, has the sentence too."""
+    """The log of a tick has the sentence about older windows, too."""
     ask(world, "things_closed", hour(100, 5))
     assert f"52 windows before {world.key(52)} not materialized." in capsys.readouterr().err
 
 
 def test_a_run_is_found_by_its_hours(world: World) -> None:
-    """A run over several windows is tagged with where they start and end, whether the
-    schedule asked for it or a person.
+    """A run over several windows is tagged with their start and end.
+
+    The schedule's runs and a user's runs both have these tags.
     """
     hours = {"windrow/start": "2026-01-05T00:00:00Z", "windrow/end": "2026-01-05T03:00:00Z"}
     [request] = ask(world, "things_closed", hour(3, 5))
@@ -116,7 +119,7 @@ def test_a_run_is_found_by_its_hours(world: World) -> None:
 def test_short_windows_are_caught_up_for_two_days(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """However many windows two days have, a tick after an outage that long asks for all of them."""
+    """A tick after an outage of two days requests all windows of two days, however many."""
     world = World(
         tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"}
     )
@@ -124,7 +127,7 @@ def test_short_windows_are_caught_up_for_two_days(
 
 
 def test_a_refused_window_blocks_no_other(world: World) -> None:
-    """What was refused waits for a person; the windows beside it are asked for without it."""
+    """A refused window isn't requested again, and the windows around it are."""
     for n in (0, 2):
         world.fill(1, first=n)
         for _ in range(200):
@@ -141,9 +144,7 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
 def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where windows are committed in their order, nothing behind one that was refused
-    is asked for.
-    """
+    """If windows must be committed in order, no window after a refused one is requested."""
     monkeypatch.setattr(PipelineSpec, "in_order", property(lambda _: True))
     world.fill(1)
     for _ in range(200):
@@ -159,17 +160,17 @@ def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(
 
 
 def assert_it_fails_and_is_asked_for_again(world: World) -> None:
-    """The first hour's run fails, isn't shown as refused for its data, and so the next
-    tick asks for that hour.
-    """
+    """Asserts that the first hour's run fails, and that the next tick requests the hour again."""
     assert not world.run(0).success
     assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
 
 
 @pytest.mark.parametrize("wrong_setting", ["ledger", "grid", "receipt"])
 def test_a_wrong_setting_refuses_no_window(world: World, wrong_setting: str) -> None:
-    """A table of another ledger or grid, or with a damaged receipt, says nothing of a
-    window's data: once fixed, it is asked for again.
+    """A window isn't shown as refused if its table has another ledger or grid, or a damaged
+    receipt.
+
+    The schedule requests it again.
     """
     world.fill(1)
     ledger, grid = (
@@ -184,7 +185,7 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong_setting: str) -> 
 
 
 def raise_damaged(windows: Sequence[Window]) -> Iterator[None]:
-    """What a sink says whose receipt is gone."""
+    """Raises the error of a sink whose receipt is missing."""
     raise DamagedError(
         f"the receipt of window {windows[0].key} is missing", "commit", "Restore it."
     )
@@ -198,10 +199,8 @@ def raise_damaged(windows: Sequence[Window]) -> Iterator[None]:
     ],
 )
 def test_one_run_at_a_time(world: World, statuses: tuple[str, ...], waits: bool) -> None:
-    """While a run of the schedule is not over, however far it is, the tick leaves all to the
-    next one.
-    """
-    assert dg.DagsterRunStatus.QUEUED in GOING  # Dagster makes no such run without its daemon
+    """While a run of the schedule's job is not over, the tick requests nothing."""
+    assert dg.DagsterRunStatus.QUEUED in GOING  # Dagster makes no queued run without its daemon
     job = world.defs.resolve_job_def("things_windows")
     for status in statuses:
         run = world.instance.create_run_for_job(job, status=dg.DagsterRunStatus[status])
@@ -211,15 +210,16 @@ def test_one_run_at_a_time(world: World, statuses: tuple[str, ...], waits: bool)
 
 
 def test_a_run_of_another_job_is_in_nobodys_way(world: World) -> None:
-    """Only the schedule's own job commits its windows."""
+    """A run of another job doesn't stop the schedule, because it commits no windows."""
     job = world.defs.resolve_job_def("things_topics")
     world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
 
 
 def test_what_failed_at_one_tick_is_asked_for_at_the_next(world: World) -> None:
-    """Dagster starts each run key once, so the tick is a part of it; asked twice at one
-    tick it is one run.
+    """The run key contains the tick's time, so a failed window is requested again at the next tick.
+
+    Dagster starts each run key once, so one tick makes one run.
     """
     first, repeated, later = (
         ask(world, "things_closed", moment) for moment in (hour(3, 5), hour(3, 5), hour(4, 5))
@@ -234,7 +234,7 @@ def test_what_failed_at_one_tick_is_asked_for_at_the_next(world: World) -> None:
 
 
 def test_what_it_asks_for_can_be_run(world: World) -> None:
-    """The job takes the tags of a request, and runs the whole stretch."""
+    """The job accepts the tags of a request, and runs the whole range."""
     world.fill(3)
     assert tick(world, hour(3, 5)) == [(world.key(0), world.key(2))]
     assert world.run(0, 2).success
@@ -243,7 +243,7 @@ def test_what_it_asks_for_can_be_run(world: World) -> None:
 
 @pytest.fixture
 def quarters(tmp_path: Path, instance: dg.DagsterInstance) -> World:
-    """A pipeline of a quarter of an hour, but not around every hour's end."""
+    """A pipeline with windows of a quarter of an hour, except around the end of every hour."""
     return World(
         tmp_path,
         instance,
@@ -252,9 +252,7 @@ def quarters(tmp_path: Path, instance: dg.DagsterInstance) -> World:
 
 
 def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
-    """After an outage of the schedule one tick asks for all windows since, and its run
-    leaves no hole: the checker finds nothing wrong.
-    """
+    """After an outage of six hours, one tick requests all windows, and its run leaves no gap."""
     world = quarters
     world.fill(8)
     world.now = hour(1, 40)
@@ -282,9 +280,7 @@ def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
 def test_a_window_that_waits_for_a_transaction_is_not_refused(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """A window that can't be cut yet, for a transaction is open, fails with one
-    sentence, and the next tick asks for it again.
-    """
+    """A window that waits for an open transaction fails, and the next tick requests it again."""
     window = {"grid": "hourly", "start": START, "delay": "5m", "max_wait": "24h"}
     world = World(tmp_path, instance, window=window)
     world.fill(1)
@@ -300,7 +296,9 @@ def test_a_window_that_waits_for_a_transaction_is_not_refused(
 
 
 def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> None:
-    """What is not over yet was not refused."""
+    """A window that is run before its end isn't shown as refused, and is requested when
+    it closes.
+    """
     world.fill(2)
     world.now = hour(1)
     assert not world.run(0).success

@@ -1,6 +1,4 @@
-"""Dagster's storage on PostgreSQL, as docs/operations.md sets it up: runs of several
-machines on one history.
-"""
+"""Dagster's storage on PostgreSQL, as in docs/operations.md, shared by several machines."""
 
 from __future__ import annotations
 
@@ -50,11 +48,11 @@ query($tags: [ExecutionTag!]) {
 
 @pytest.fixture
 def env(database: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
-    """What every machine has in its environment, this one too.
+    """The environment variables of every machine, set in this process, too.
 
-    The URL names the driver, as the page does. Without it SQLAlchemy 2.1 takes psycopg
-    3, by which dagster-postgres 0.29.27 sends `NOTIFY run_events, $1` with a
-    placeholder that the server refuses.
+    The URL names psycopg2 like the docs page does. Without it, SQLAlchemy 2.1 uses psycopg 3.
+    Then dagster-postgres 0.29.27 sends `NOTIFY run_events, $1` with a placeholder that the
+    server refuses.
     """
     url = database.replace("postgresql://", "postgresql+psycopg2://", 1)
     monkeypatch.setenv("DAGSTER_DATABASE", url)
@@ -62,7 +60,7 @@ def env(database: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
 
 
 def home(folder: Path, name: str) -> Path:
-    """The DAGSTER_HOME of a machine, with the dagster.yaml that the containers have."""
+    """Makes the DAGSTER_HOME of a machine, with the dagster.yaml of the containers."""
     machine_home = folder / name
     machine_home.mkdir()
     shutil.copy(SETTINGS, machine_home)
@@ -71,8 +69,9 @@ def home(folder: Path, name: str) -> Path:
 
 @contextmanager
 def webserver(dagster_home: Path, env: Mapping[str, str]) -> Iterator[int]:
-    """The port of a webserver of a machine of its own, which has no code of ours and
-    starts no run; it answers by then.
+    """Yields the port of a webserver on a machine of its own, when it answers.
+
+    It has no code of windrow and starts no runs.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -99,7 +98,7 @@ def webserver(dagster_home: Path, env: Mapping[str, str]) -> Iterator[int]:
 
 
 def answers(port: int) -> bool:
-    """Returns whether somebody answers at the port."""
+    """Returns whether a server answers at the port."""
     try:
         return ask(port, "GET", "/server_info") is not None
     except OSError:
@@ -107,7 +106,7 @@ def answers(port: int) -> bool:
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> Any:
-    """One request to a webserver, and the document that it answers with."""
+    """Sends one request to a webserver, and returns the JSON document of the answer."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(
@@ -122,9 +121,7 @@ def ask(port: int, method: str, path: str, body: object = None) -> Any:
 
 
 def test_the_page_says_the_same() -> None:
-    """The storage that docs/operations.md tells people to set up is that of
-    deploy/dagster.yaml, on which these tests run.
-    """
+    """The storage in docs/operations.md is the same as in deploy/dagster.yaml."""
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (text,) = [block for block in blocks if "DAGSTER_DATABASE" in block]
     assert yaml.safe_load(text) == {"storage": yaml.safe_load(SETTINGS.read_text())["storage"]}
@@ -134,11 +131,12 @@ def test_the_page_says_the_same() -> None:
 def test_two_machines_on_one_history(
     kafka: str, tmp_path: Path, env: Mapping[str, str], postgres_url: str
 ) -> None:
-    """Two runs of one backfill, with homes of their own, stop side by side before their
-    first commits; they share the third hour.
+    """Two runs of one backfill on two machines, which share an hour, commit each hour once.
 
-    Both succeed, the table has each hour once, and a webserver of a third home shows
-    both runs and all that they materialized.
+    1. Both runs stop before their first commits.
+    2. Both go on and succeed.
+
+    A webserver of a third machine shows both runs and their materializations.
     """
     setup = PipelineSetup(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
     reader_home, first_home, second_home = (

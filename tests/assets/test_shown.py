@@ -1,4 +1,4 @@
-"""What people see of a window: which entries, in which order, and in which words."""
+"""The metadata of a window's event: entries, order and texts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def entries_of(world: World, n: int = 0) -> dict[str, Any]:
 
 
 def test_what_matters_comes_first(world: World) -> None:
-    """The summary, rows, and what may be wrong with them stand first, in this order. What
-    can be counted in a window is there if it is zero, too, so that no curve has a hole.
+    """The summary, the rows and possible problems are the first entries, in this order.
+
+    Numbers are shown even if they are zero, so that Dagster's plots have no gaps.
     """
     world.fill(2)
     world.send(1, 1, b"poison")
@@ -67,8 +68,9 @@ def test_what_matters_comes_first(world: World) -> None:
 
 
 def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The page says what each entry means, the ten that one looks at and then the others, each
-    part in the order of the UI, with those that are seldom there.
+    """The docs page explains each entry: ten important ones first, then the others.
+
+    Each part has the order of the UI. Rare entries are explained, too.
     """
     source = {
         "bootstrap_servers": "127.0.0.1:9",
@@ -97,16 +99,14 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
 
 
 def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
-    """The window's start and end stand in one entry, as `--window` takes them."""
+    """The window's start and end are one entry, in the form of `--window`."""
     world.fill(1)
     assert world.run(0).success
     assert entries_of(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
 
 
 def test_lag_is_of_the_newest_window_only(world: World) -> None:
-    """A window that is reported again after later ones were committed shows no lag:
-    what is beyond its stop has been read.
-    """
+    """A window that is reported again after later commits shows no lag."""
     world.fill(3)
     assert world.run(0, 2).success
     world.fill(1, first=3)
@@ -117,8 +117,9 @@ def test_lag_is_of_the_newest_window_only(world: World) -> None:
 
 
 def test_columns_keep_their_checks(world: World) -> None:
-    """What the definition says of columns, their checks and descriptions, is in each
-    event too: Dagster shows the newest event's.
+    """Each event has the columns with their checks and descriptions, like the definition.
+
+    Dagster shows those of the newest event.
     """
     declared = table_asset(world).metadata["dagster/column_schema"]
     assert columns_of(declared)["id"] == (False, ["greater_than_or_equal_to(0)"])
@@ -130,14 +131,14 @@ def test_columns_keep_their_checks(world: World) -> None:
 
 
 class Before(pa.DataFrameModel):
-    """As it was."""
+    """An older version of the schema."""
 
     id: pl.Int64 = pa.Field(ge=0)
     kind: pl.String = pa.Field(isin=["a"])
 
 
 class Now(pa.DataFrameModel):
-    """As it is: a check more, a type that changed, a column more."""
+    """The current version of the schema, with another check, another type and another column."""
 
     id: pl.Int64 = pa.Field(ge=10)
     kind: pl.String = pa.Field(nullable=True, isin=["a", "b"])
@@ -145,14 +146,12 @@ class Now(pa.DataFrameModel):
 
     @pa.dataframe_check
     def sane(self, data: Any) -> Any:
-        """Of whole rows."""
+        """Checks whole rows."""
         raise NotImplementedError
 
 
 def test_columns_of_an_older_schema_claim_nothing() -> None:
-    """A window that was read with another schema shows the checks of those columns only
-    that are still what they were.
-    """
+    """A window that was read with an older schema shows only the checks of unchanged columns."""
     now = Columns.of(Now)
     older_schema = column_schema(Columns.of(Before).described(), now, DEFAULT)
     assert {
@@ -168,7 +167,7 @@ def test_columns_of_an_older_schema_claim_nothing() -> None:
 
 
 def test_how_offsets_were_found_is_one_word(world: World) -> None:
-    """`resolved` has no space to break at; columns that hold zeros only aren't there."""
+    """The text of `resolved` has no space, and columns with only zeros are left out."""
     world.fill(2)
     assert world.run(0).success
     lines = [r.data for r in world.metadata(0)["offsets"].records]
@@ -183,7 +182,7 @@ def test_how_offsets_were_found_is_one_word(world: World) -> None:
 
 @pytest.mark.parametrize("text", ["shop\\..*_v[0-9]*", "a`b", "``", "*_*"])
 def test_a_code_span_holds_any_text(text: str) -> None:
-    """A code span shows the text as it is, whatever it holds: its fence stands nowhere within."""
+    """A code span shows any text unchanged: its fence isn't part of the text."""
     fenced = code(text)
     fence = fenced[: len(fenced) - len(fenced.lstrip("`"))]
     assert fenced.endswith(fence)
@@ -192,9 +191,7 @@ def test_a_code_span_holds_any_text(text: str) -> None:
 
 
 def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A pattern, and a cron grid, stand in code spans: Markdown would take their stars
-    for emphasis.
-    """
+    """Patterns and cron grids are in code spans, because Markdown would change their stars."""
     source = {"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\.*_*"}
     window = {"grid": "*/15 * * * *", "start": START, "delay": timedelta(minutes=1)}
     world = World(tmp_path, instance, source=source, window=window)
@@ -208,7 +205,9 @@ def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInst
 
 
 def test_no_two_nodes_are_named_alike(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The graph writes the last part of a key on a node: a pattern's is not its table's."""
+    """No two assets of a pipeline have the same last part of the key, which Dagster's
+    graph shows.
+    """
     world = World(
         tmp_path,
         instance,
@@ -219,7 +218,7 @@ def test_no_two_nodes_are_named_alike(tmp_path: Path, instance: dg.DagsterInstan
 
 
 def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> None:
-    """A window whose messages became other numbers of rows says how many became none."""
+    """A window whose messages became more or fewer rows shows both numbers."""
     world.fill(1)
     assert world.run(0).success
     assert entries_of(world)["filtered"] == 0
@@ -242,8 +241,10 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
 
 
 def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path: Path) -> None:
-    """The model's docstring is the first that is read; the table's place can be copied, its
-    kinds have Dagster's icons, and spec and schema be opened.
+    """The asset's description begins with the model's docstring.
+
+    The table's place can be copied, kinds have Dagster's icons, and spec and schema can be
+    opened.
     """
     file = tmp_path / "defs.yaml"
     world.spec = world.spec.model_copy(update={"spec_file": file})
@@ -260,9 +261,7 @@ def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path:
 
 
 def test_a_run_says_what_it_reads(world: World) -> None:
-    """When a window begins to be read the run's log says so; that it is committed says
-    its event.
-    """
+    """The run's log says when windows begin to be read."""
     world.fill(2)
     result = world.run(0, 1)
     log_lines = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
@@ -270,9 +269,7 @@ def test_a_run_says_what_it_reads(world: World) -> None:
 
 
 def test_the_newest_event_shows_the_whole_table(world: World, tmp_path: Path) -> None:
-    """The last event of a run has the table's rows and bytes, as the table's log has
-    them: the asset's page shows them.
-    """
+    """The last event of a run has the table's total rows and bytes, from the table's log."""
     resources = {kafka_key(world.spec): MemorySource(world), SPARK_KEY: world.tasks}
     world.defs = kafka_table(world.spec, resources, Clock(lambda: world.now, world.sleep))
     world.fill(2)

@@ -1,4 +1,4 @@
-"""What a window's event says first: a picture, and sentences that anybody understands."""
+"""The summary of a window's event: sentences and a picture."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def sentences_of(world: World, n: int) -> str:
-    """The sentences of a window's summary, without the picture."""
+    """Returns the sentences of a window's summary, without the picture."""
     text = str(world.metadata(n)["summary"].value)
     return text.partition("\n\n![")[0]
 
 
 def drawn(address: str) -> dict[str, int]:
-    """The number of lines of each colour in a picture."""
+    """Returns the number of lines of each colour in a picture."""
     scheme, _, data = address.partition(",")
     assert scheme == "data:image/svg+xml"
     root = ET.fromstring(unquote(data))
@@ -44,8 +44,9 @@ def drawn(address: str) -> dict[str, int]:
 
 
 def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Rows and messages, what was refused, lost or late, whether the hours are over, and
-    what waits: each in words, and in the picture if it is a number of messages.
+    """The summary has rows, messages, dead letters, losses, late messages, completeness and lag.
+
+    Numbers of messages are in the picture, too.
     """
     source = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
     world = World(tmp_path, instance, source=source)
@@ -76,7 +77,7 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
 
 
 def test_fields_that_no_column_is_for_are_told(world: World) -> None:
-    """In the summary, with the one that most messages have, and as a figure of their own."""
+    """The summary counts messages with unknown fields, and names the most frequent field."""
     world.fill(1)
     for value in (b'{"id": 1, "issue": {}}', b'{"id": 2, "issue": {}, "more": 1}'):
         world.send(0, 30, value)
@@ -90,7 +91,7 @@ def test_fields_that_no_column_is_for_are_told(world: World) -> None:
 
 
 def test_no_part_of_a_bar_is_negative() -> None:
-    """A late message needn't have become a row: it is drawn as what became of it."""
+    """No part of a bar is negative, although a late message may be a dead letter."""
     nothing = SplitCounts.of_nothing(Split("t", 0, 0, 10))
     split = msgspec.structs.replace(nothing, valid=2, dead=5, skipped=1, late=4)
     receipt: Any = SimpleNamespace(splits=(split,))
@@ -98,7 +99,7 @@ def test_no_part_of_a_bar_is_negative() -> None:
 
 
 def test_a_window_without_messages_has_no_picture(world: World) -> None:
-    """Nothing is drawn of nothing."""
+    """A window without messages has no picture."""
     world.fill(1)
     world.fill(1, first=2)
     assert world.run(1).success
@@ -110,9 +111,10 @@ def test_a_window_without_messages_has_no_picture(world: World) -> None:
 
 
 def test_a_summary_is_shown_where_it_stands(world: World) -> None:
-    """Of many topic-partitions with the longest names those with trouble are drawn, and only so
-    many that Dagster shows the summary itself, not a link to it; a single dead letter among
-    millions is seen.
+    """The summary is short enough for Dagster to show it, even with a thousand topic-partitions.
+
+    Only topic-partitions with problems are drawn then. One dead letter among millions is
+    visible.
     """
     world.fill(1)
     assert world.run(0).success
@@ -163,8 +165,10 @@ def test_a_summary_is_shown_where_it_stands(world: World) -> None:
 
 
 def test_a_red_window_says_why_and_what_to_do(world: World) -> None:
-    """A window that fails has an event that says why and what to do, whatever the reason;
-    the schedule leaves alone only one that was refused for its data.
+    """A failed window has an event with the reason and advice.
+
+    Only a window that was refused for its data is shown as refused, which the schedule leaves
+    out.
     """
     world.fill(2)
     world.now = hour(1)

@@ -1,4 +1,4 @@
-"""Topics as assets: several, a pattern, some partitions of one, and one topic for two pipelines."""
+"""Topics as assets: several topics, a pattern, some partitions, and a topic of two pipelines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVERS = {"bootstrap_servers": "127.0.0.1:9"}
 
 
 def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -> World:
-    """A pipeline whose source is told so, on a cluster with two topics."""
+    """Returns a pipeline with this source, on a cluster with two topics."""
     world = World(tmp_path, instance, source={**SERVERS, **source})
     world.broker.create_topic(OTHER, partitions=3)
     for i in range(6):
@@ -45,7 +45,7 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
 
 
 def observe(world: World) -> dict[str, dg.AssetObservation]:
-    """What observing all of the pipeline's sources shows, by asset."""
+    """Observes all sources of the pipeline, and returns the observations by asset."""
     keys = upstream_keys(world.spec)
     defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
@@ -62,9 +62,7 @@ def deps_of(defs: dg.Definitions, table: str = "things") -> set[str]:
 
 
 def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The table comes from all its topics, each observed by itself; the columns'
-    lineage leads to all of them.
-    """
+    """Each topic of a table is an asset, is observed separately, and is in the columns' lineage."""
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     observations = observe(world)
@@ -91,8 +89,9 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
 
 
 def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
-    """A source's snapshot has of each log where it begins, what is stable, and its end
-    behind an open transaction; the topic's asset shows the same.
+    """A source's snapshot has the start, the stable end and the end of each log.
+
+    The observation of the topic's asset shows the same.
     """
     world.fill(1)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 3)
@@ -118,9 +117,9 @@ def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
 def test_lag_and_head_are_numbers_of_each_observation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An observation has where the topic ends and how far the table is behind, as numbers,
-    which Dagster plots; without the ledger, or with one that cuts a committed window elsewhere, it
-    has the rest.
+    """An observation has the topic's end and the table's lag as numbers, which Dagster plots.
+
+    Without a ledger, or with a ledger that contradicts a committed window, the lag is left out.
     """
     world.fill(3)
     head_and_lag = []
@@ -147,8 +146,9 @@ def away(_: LedgerState) -> NoReturn:
 
 
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A pattern is observed as one asset that shows all topics that match; a new one
-    doesn't make it another.
+    """A pattern is one asset, whose observation lists all matching topics.
+
+    A new topic doesn't change the data version.
     """
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
     assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
@@ -172,7 +172,7 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
 
 
 def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Explicit partitions hang on their topics, which are observed whole."""
+    """Chosen partitions depend on their topics, which are observed as a whole."""
     world = two_topics(tmp_path, instance, partitions={TOPIC: [1], OTHER: [0, 2]})
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     assert observe(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
@@ -184,7 +184,7 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
 
 
 def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
-    """Whoever merges two pipelines of one topic gets both tables on one topic asset."""
+    """Two pipelines of one topic can be merged, and share the topic's asset."""
     other_spec = world.spec.model_copy(update={"id": "others"})
     merged = dg.Definitions.merge(world.defs, kafka_table(other_spec, {SPARK_KEY: world.tasks}))
     dg.Definitions.validate_loadable(merged)
@@ -196,9 +196,7 @@ def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
 
 @pytest.mark.parametrize("source", [{"topic": TOPIC}, {"topic": [TOPIC, OTHER]}])
 def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
-    """Two component files may name one topic: what is loaded from their folder has it
-    once, and can be used.
-    """
+    """Two component files of one topic load together, and share the topic's asset."""
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         for name, topic_source in (("one", source), ("two", {"topic": TOPIC})):
             attributes = {
@@ -221,9 +219,7 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
 
 
 def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
-    """Isolation, tuning and client properties of a spec reach its KafkaSource, or go
-    with what is asked of it, and reach the client.
-    """
+    """Isolation, tuning and client properties of a spec reach the KafkaSource and its client."""
     source_section = {
         **SERVERS,
         "topic": TOPIC,
@@ -254,8 +250,9 @@ def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
 
 
 def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> None:
-    """A key's column comes from the key, a header's from the headers, all others from
-    the value; one that both have, from both.
+    """A column's lineage is the key, the headers or the value of the message.
+
+    A column that may be in the key and the value has both.
     """
     decode = {"schema": "a.b:C", "key": {"fields": ["shop", "id"]}, "headers": {"trace": "x-trace"}}
     columns = ["shop", "id", "trace", "amount"]
@@ -266,11 +263,14 @@ def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> N
 
 
 LOOKUP = {"lookup": "s", "key": {"id": "id"}, "from": {"table": "nowhere"}}
-"""Of a step, what isn't taken."""
+"""A lookup step without `take`."""
 
 
 def test_a_columns_lineage_goes_through_a_lookup(tmp_path: Path) -> None:
-    """To what its key is made of; the table that is looked up in isn't asked."""
+    """The lineage of a looked-up column is the lineage of its key.
+
+    The lookup table isn't read for it.
+    """
     step = {
         "lookup": "s",
         "key": {"id": "id"},
@@ -287,7 +287,10 @@ def test_a_columns_lineage_goes_through_a_lookup(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_not_made_yet_can_be_looked_up_in(tmp_path: Path) -> None:
-    """A pipeline beside this one makes it: the definitions load where a schema says the columns."""
+    """Definitions load without the lookup table if a schema gives the columns.
+
+    Another pipeline may make the table later.
+    """
     step = {
         "lookup": "s",
         "key": {"id": "id"},
@@ -304,9 +307,7 @@ def test_a_table_that_is_not_made_yet_can_be_looked_up_in(tmp_path: Path) -> Non
 
 
 def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The table's columns and their lineage are those that the spec's metadata chooses,
-    under its names.
-    """
+    """The table's columns and their lineage have the names of the spec's metadata section."""
     names = {"offset": "at", "headers": "headers", "value-size": "size", "timestamp": "none"}
     world = World(tmp_path, instance, metadata=names)
     world.fill(2)
@@ -342,9 +343,7 @@ def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.Dagster
 
 
 def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Each tick asks for a run that observes all that the pipeline reads, and for none
-    while one is going.
-    """
+    """Each tick requests a run that observes all topics, but not while one is running."""
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     [request] = ask(world, "things_topics", hour(1))
     assert isinstance(request, dg.RunRequest)
@@ -373,8 +372,9 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
 
 
 def test_lineage_goes_through_sql(tmp_path: Path) -> None:
-    """A computed column leads to the parts of the message that its expression reads, step
-    by step; a constant leads to none, a metadata column to its part.
+    """A computed column's lineage has the parts of the message that its expressions read.
+
+    A constant has none.
     """
     decode = {"headers": {"trace": "x-trace"}}
     steps = [

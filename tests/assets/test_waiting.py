@@ -1,6 +1,6 @@
-"""Downstream work that waits for complete windows."""
+"""Downstream assets that wait for complete windows."""
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+# No postponed annotations here, because Dagster reads those of the decorated function.
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from windrow.ingest.errors import SpecError
 
 
 class Downstream:
-    """A sum of each hour, and the sensor that runs it."""
+    """A downstream asset that sums up each hour, and the sensor that runs it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -33,7 +33,10 @@ class Downstream:
         )
 
     def tick(self, *, saved: bool = True) -> list[dg.RunRequest]:
-        """What a tick asks for; `saved`: whether Dagster got round to keeping the cursor."""
+        """Evaluates the sensor, and returns its requests.
+
+        With `saved` False, Dagster dies before it stores the cursor.
+        """
         repository = self.defs.get_repository_def()
         resources = {
             key: repository.get_top_level_resources()[key]
@@ -44,7 +47,7 @@ class Downstream:
             cursor=self.cursor,
             repository_def=repository,
             resources=resources,
-        ) as context:  # as Dagster's daemon does
+        ) as context:  # like Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
         self.skip_message = data.skip_message or ""
         if saved and data.cursor is not None:
@@ -61,8 +64,9 @@ def downstream(world: World) -> Downstream:
 
 
 def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: Downstream) -> None:
-    """A committed window is not enough: only once all topic-partitions were seen past
-    its end its partition is asked for, once; a tick without one says who holds it back.
+    """A window's partition is requested once, when all topic-partitions were read beyond its end.
+
+    A tick without a request names the topic-partitions that hold it back.
     """
     world.fill(3)
     assert world.run(0, 2).success
@@ -75,7 +79,7 @@ def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: 
 
 
 def test_what_it_asks_for_runs(world: World, downstream: Downstream) -> None:
-    """The run of the downstream asset is of the very partition that is complete."""
+    """The requested run is of the complete partition."""
     world.fill(2)
     assert world.run(0).success
     [request] = downstream.tick()
@@ -89,7 +93,7 @@ def test_what_it_asks_for_runs(world: World, downstream: Downstream) -> None:
 
 
 def test_a_change_is_told_once_more(world: World, downstream: Downstream) -> None:
-    """A window that turns late, or is replaced, is asked for once more, under another run key."""
+    """A window that becomes late, or is replaced, is requested once more with another run key."""
     world.fill(2)
     assert world.run(0).success
     [first] = downstream.tick()
@@ -108,8 +112,9 @@ def test_a_change_is_told_once_more(world: World, downstream: Downstream) -> Non
 
 
 def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstream) -> None:
-    """A tick that died before its cursor was kept is made again with the same run keys,
-    which Dagster takes once.
+    """A tick that died before its cursor was stored is repeated with the same run keys.
+
+    Dagster starts each run key once.
     """
     world.fill(3)
     assert world.run(0, 1).success
@@ -120,8 +125,9 @@ def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstrea
 def test_a_tick_is_bounded(
     world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long history is asked for in pieces, the oldest first, each once: the cursor
-    remembers all ticks, and forgets windows that are too old to be looked at.
+    """A long history is requested in pieces, the oldest windows first, each once.
+
+    The cursor remembers all ticks, and forgets windows that are too old.
     """
     downstream.cursor = '{"2020-01-01-00:00": "complete"}'
     monkeypatch.setattr("windrow.assets.completeness.AT_ONCE", 2)
@@ -133,15 +139,16 @@ def test_a_tick_is_bounded(
 
 
 def test_batches_have_nothing_to_wait_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Micro-batches have no hours."""
+    """Micro-batches have no hours, so the sensor is refused."""
     world = World(tmp_path, instance, window={"grid": "batch"})
     with pytest.raises(SpecError, match="no hours to be complete"):
         when_complete(world.spec, "anything")
 
 
 def test_other_partitions_are_refused(world: World) -> None:
-    """A target that hasn't the table's partitions is refused when the sensor is made, with
-    what to do, instead of failing at each tick; one that has more of them is not.
+    """A target without the table's partitions is refused when the sensor is made.
+
+    A target with more partitions is accepted.
     """
 
     def refusal_of(target: dg.AssetsDefinition | dg.JobDefinition) -> str:

@@ -1,6 +1,4 @@
-"""What Dagster is given of a window of a thousand topic-partitions: little enough for
-one row of its database.
-"""
+"""The events of a window with a thousand topic-partitions, which fit in a row of the database."""
 
 from __future__ import annotations
 
@@ -16,18 +14,19 @@ pytestmark = pytest.mark.long
 
 WIDE, PARTITIONS = "shop.wide", 1000
 LIMIT = 64 * 1024
-"""Bytes of one event's metadata, as Dagster stores it."""
+"""Limit in bytes of one event's metadata, as Dagster stores it."""
 
 
 def test_an_event_of_a_thousand_topic_partitions_is_small(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """It lists those that matter, has the totals of all, names the command for the
-    rest, and stays below 64 KB.
+    """The event lists the important topic-partitions, has all totals, and is smaller than 64 KB.
+
+    For the others it names a command.
     """
     world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": WIDE})
     world.broker.create_topic(WIDE, partitions=PARTITIONS)
-    for hour in range(2):  # the second is what the table is behind by
+    for hour in range(2):  # the second hour is the table's lag
         for partition in range(PARTITIONS):
             for minute in range(2 if partition % 100 == 50 else 1):
                 world.send(hour, minute, b'{"id": %d}' % partition, partition, WIDE)

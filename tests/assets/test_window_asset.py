@@ -1,4 +1,4 @@
-"""The table asset: runs, their failures, and what Dagster then shows."""
+"""The table's asset: runs, their failures, and what Dagster shows."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def failure_of(result: dg.ExecuteInProcessResult) -> str:
 
 
 def passed_by_check(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    """What each check of a run said."""
+    """Returns whether each check of a run passed."""
     return {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
 
 
 def test_one_window(world: World) -> None:
-    """A partition's run commits its window once and shows it green."""
+    """A partition's run commits its window once, and materializes it."""
     world.fill(3)
     result = world.run(1)
     assert result.success
@@ -55,7 +55,7 @@ def test_a_range_is_one_run_in_order(world: World) -> None:
 
 
 def test_metadata_says_all_of_it(world: World) -> None:
-    """The metadata of a window is its receipt, and the numbers that people plot."""
+    """A window's metadata has its receipt and the numbers that users plot."""
     world.fill(2)
     world.send(1, 59, b"poison")
     world.fill(1, first=2)
@@ -83,8 +83,9 @@ def test_metadata_says_all_of_it(world: World) -> None:
 
 
 def test_lag_is_what_the_topic_has_beyond_the_window(world: World) -> None:
-    """Lag counts offsets between the window's stop and the topic's end, and is nothing
-    where nothing is left; shown of a run's last.
+    """Lag counts the offsets between the window's stop and the topic's end.
+
+    Only the last window of a run has it.
     """
     world.fill(4)
     assert world.run(0).success
@@ -97,7 +98,7 @@ def test_lag_is_what_the_topic_has_beyond_the_window(world: World) -> None:
 
 
 def test_a_second_run_writes_nothing(world: World) -> None:
-    """What is committed is reported as recovered; the table stays as it is."""
+    """A committed window is reported as recovered, and the table isn't changed."""
     world.fill(2)
     assert world.run(0, 1).success
     receipts_before = [world.receipt_of(n) for n in range(2)]
@@ -107,7 +108,7 @@ def test_a_second_run_writes_nothing(world: World) -> None:
 
 
 def test_replace_is_explicit(world: World) -> None:
-    """`on_committed: replace` reads the frozen offsets again, as the next generation."""
+    """With `on_committed: replace`, the frozen offsets are read again as the next generation."""
     world.fill(2)
     assert world.run(0).success
     assert world.run(0, on_committed="replace").success
@@ -116,8 +117,9 @@ def test_replace_is_explicit(world: World) -> None:
 
 
 def test_a_refused_window_is_passed_over(world: World) -> None:
-    """The windows before and behind the refused one are green, it is not: an
-    observation of it says why, and the run fails by its name.
+    """A refused window is passed over: the windows before and after it are committed.
+
+    An observation of the window says why, and the run fails with its name.
     """
     world.fill(3)
     for _ in range(200):
@@ -138,7 +140,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
 
 
 def test_what_stops_a_run_names_what_was_not_tried(world: World) -> None:
-    """What stops all windows stops the run there: the failure says which windows are left."""
+    """An error that concerns all windows stops the run, and the failure names the windows left."""
     world.retry(0)
     world.fill(1)
     world.now = hour(1, 10)
@@ -150,7 +152,7 @@ def test_what_stops_a_run_names_what_was_not_tried(world: World) -> None:
 
 
 def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
-    """A manual run of a window that isn't over says from when on it can be run."""
+    """A run of a window that isn't over says when it can be run."""
     world.fill(1)
     world.now = hour(1)
     result = world.run(0)
@@ -160,7 +162,7 @@ def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
 
 
 def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreachable broker costs a retry, not the run."""
+    """A broker that doesn't answer once costs a retry, not the run."""
     world.fill(2)
     ends, calls = world.broker.stable_ends, []
 
@@ -178,8 +180,9 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
 
 
 def test_the_check_holds_copies_against_receipts(world: World) -> None:
-    """The check passes while Dagster and the ledger say what the table says, and names
-    the window where Dagster says something else.
+    """The check passes while Dagster and the ledger agree with the table.
+
+    It names a window for which Dagster has another receipt.
     """
     world.fill(3)
     good = world.run(0, 1)
@@ -203,8 +206,9 @@ def test_the_check_holds_copies_against_receipts(world: World) -> None:
 def test_the_check_asks_where_windows_are_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neighbours tile if they cut at the same offsets, however each cut was found; else
-    the check fails and says where they don't.
+    """Neighbouring windows must have the same offsets at their boundary, or the check fails.
+
+    The origin of a mark doesn't matter.
     """
     world.fill(2)
     assert world.run(0, 1).success
@@ -218,7 +222,7 @@ def test_the_check_asks_where_windows_are_cut(
         )
         return msgspec.structs.replace(second, plan=plan, digest=plan.digest)
 
-    assert gaps([first, receipt_starting(how="clamped", leader_epoch=99)]) == []
+    assert gaps([first, receipt_starting(origin="clamped", leader_epoch=99)]) == []
     replaced = msgspec.structs.replace(
         receipt_starting(offset=start.marks[0].offset + 1), generation=1
     )
@@ -242,8 +246,9 @@ def test_the_check_asks_where_windows_are_cut(
 def test_the_check_reads_only_the_newest_receipts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the check costs doesn't grow with the table: it asks for the windows that the
-    ledger has as its newest.
+    """The check reads only the receipts of the ledger's newest windows.
+
+    So its cost doesn't grow with the table.
     """
     world.fill(4)
     assert world.run(0, 2).success
@@ -261,8 +266,9 @@ def test_the_check_reads_only_the_newest_receipts(
 def test_the_check_names_a_window_that_the_table_has_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window of which the ledger has a receipt and the table none fails the check, also
-    if only one table of several lacks it, which doesn't hold the receipt.
+    """The check names a window that the ledger has as committed, and the table doesn't have.
+
+    Of several tables, only one may lack it.
     """
     world.fill(4)
     assert world.run(0, 2).success
@@ -277,9 +283,9 @@ def test_the_check_names_a_window_that_the_table_has_lost(
 
 
 def kill_at_third_window(folder: str) -> None:
-    """A run over four windows whose process is killed in the third one's commit.
+    """Runs four windows, and kills this process in the third window's commit.
 
-    Runs in a process of its own.
+    It is called in a process of its own.
     """
     with dg.DagsterInstance.local_temp(folder) as instance:
         world = World(Path(folder), instance)
@@ -298,7 +304,9 @@ def kill_at_third_window(folder: str) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
-    """What was committed before a `kill -9` is green in Dagster, what was not is not."""
+    """After a `kill -9`, the windows that were committed are materialized, and the
+    others aren't.
+    """
     code = (
         "import sys; from tests.assets.test_window_asset import kill_at_third_window as run;"
         " run(sys.argv[1])"
@@ -321,9 +329,7 @@ def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
 def test_a_run_never_lists_all_partitions(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A range of a fine grid that began long ago costs what the range holds: nobody
-    asks for all of the table's partitions.
-    """
+    """A run never lists all partitions of the table, so its cost depends on its range only."""
 
     def fail_to_list(*_: object, **__: object) -> list[str]:
         raise AssertionError("all partitions were listed")

@@ -1,5 +1,6 @@
-"""The schema that `dg check yaml` and editors hold a file against: it takes what a spec
-may say, and names the line of what it may not.
+"""The JSON schema that `dg check yaml` and editors use.
+
+It accepts all that a spec may contain, and names the line of a mistake.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ TEMPLATES = [
 
 
 def mistakes(text: str) -> list[tuple[str, str]]:
-    """Place and message of what the schema says of a spec with this section."""
+    """Returns the place and message of each mistake in a spec with this section."""
     written: dict[str, Any] = {
         **parse_yaml_with_source_position(USUAL).value,
         **parse_yaml_with_source_position(text).value,
@@ -93,9 +94,7 @@ def mistakes(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("text", GOOD)
 def test_what_a_spec_takes_the_schema_takes(text: str) -> None:
-    """Each form in which a setting may be written passes, as it does when the pipeline
-    is loaded.
-    """
+    """Each form of a setting is accepted by the JSON schema and by the spec."""
     assert mistakes(text) == []
     parse_spec(
         {
@@ -108,7 +107,7 @@ def test_what_a_spec_takes_the_schema_takes(text: str) -> None:
 
 @pytest.mark.parametrize("grid", NAMED)
 def test_each_named_grid_is_known_everywhere(grid: str) -> None:
-    """Who adds one adds a line: the schema takes it, the spec too, and its windows are
+    """Each named grid is accepted by the JSON schema and the spec, and its windows are
     partitions.
     """
     text = f"window: {{grid: {grid}, start: 2026-01-05T00:00:00Z}}"
@@ -128,7 +127,7 @@ def test_each_named_grid_is_known_everywhere(grid: str) -> None:
 
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_templates_pass(text: str) -> None:
-    """What a template will be, nobody knows before it is resolved: it passes wherever it stands."""
+    """A template is accepted everywhere, because its value isn't known yet."""
     assert mistakes(text) == []
 
 
@@ -193,7 +192,7 @@ def test_templates_pass(text: str) -> None:
     ],
 )
 def test_a_mistake_is_named_at_its_place(text: str, setting: str, phrase: str) -> None:
-    """What can't be is said of that setting alone, not of all forms that it might have had."""
+    """A mistake is reported for its setting only, not for all possible forms."""
     [(where, message)] = mistakes(text)
     assert where == setting
     assert phrase in message
@@ -201,9 +200,7 @@ def test_a_mistake_is_named_at_its_place(text: str, setting: str, phrase: str) -
 
 @pytest.mark.slow
 def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
-    """`dg check yaml` in somebody's own project fails with the file and the line of
-    each mistake.
-    """
+    """`dg check yaml` in a user's project fails with the file and line of each mistake."""
     (tmp_path / "pyproject.toml").write_text(
         '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'
     )

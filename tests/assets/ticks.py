@@ -1,4 +1,4 @@
-"""Ticks of a schedule, as Dagster's daemon makes them."""
+"""Ticks of a schedule, evaluated like Dagster's daemon does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.assets.world import World
 
 
 def ask(world: World, schedule: str, moment: datetime) -> list[dg.RunRequest] | str:
-    """The runs that a tick asks for, or why it asks for none."""
+    """Returns the runs that a tick requests, or the reason why it requests none."""
     repository = world.defs.get_repository_def()
     schedule_def = world.defs.resolve_schedule_def(schedule)
     resources = repository.get_top_level_resources()

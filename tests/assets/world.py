@@ -1,4 +1,4 @@
-"""A pipeline in memory under Dagster: no Kafka, no Spark, the ledger in a SQLite file."""
+"""A pipeline in memory under Dagster, without Kafka and Spark; the ledger is a SQLite file."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ PARTITIONS = 2
 
 
 def hour(n: int, minute: int = 0) -> datetime:
-    """The n-th hour of the pipeline."""
+    """Returns the start of the pipeline's n-th hour, plus some minutes."""
     return START + timedelta(hours=n, minutes=minute)
 
 
 def of_table(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
-    """A run's materializations of the table, without those of its dead letters."""
+    """Returns a run's materializations of the table, without those of its dead letters."""
     events = result.get_asset_materialization_events()
     return [event for event in events if event.asset_key == dg.AssetKey(["things"])]
 
 
 def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
-    """What an event says of offsets: `{topic: {partition: [start, stop]}}`."""
+    """Returns the offsets of an event as `{topic: {partition: [start, stop]}}`."""
     ranges_by_topic: dict[str, dict[str, list[int]]] = {}
     for line in (record.data for record in offsets.records):
         ranges_by_topic.setdefault(str(line["topic"]), {})[str(line["partition"])] = [
@@ -64,7 +64,7 @@ def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
 
 
 class NotingReader(MemoryReader):
-    """Remembers which splits it was given."""
+    """A reader that remembers its splits."""
 
     def __init__(self, broker: MemoryBroker, plan: ReadPlan) -> None:
         super().__init__(broker, plan)
@@ -87,8 +87,9 @@ class MemorySource:
         self.world = world
 
     def connect(self, isolation: Isolation) -> Connection:
-        """The broker, and readers that live as long as the world: a task finds its
-        reader by name.
+        """Returns the broker, and a function that makes readers.
+
+        The world keeps the readers alive, because a task finds its reader by name.
         """
         self.world.attempts += 1
         broker = self.world.broker.with_isolation(isolation)
@@ -102,32 +103,32 @@ class MemorySource:
 
 
 class MemoryTable:
-    """A Table in memory: the world's, or another."""
+    """A Table in memory: the world's, or `instead` if it is set."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.instead: MemoryBoth | None = None
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
-        """The world's, whose columns are the same."""
+        """Returns the world's table, which has the same columns."""
         del rows, metadata
         both = self.instead or self.world.sink
         return both, both.dead_letters
 
 
 class LocalTasks:
-    """An engine that runs its tasks here."""
+    """An engine that runs tasks in this process."""
 
     def engine(self) -> LocalEngine:
-        """A new one."""
+        """Returns a new engine."""
         return LocalEngine()
 
 
 class World:
-    """The topic, the table, and the clock that both windrow and the test read."""
+    """A pipeline with its topic, its table, and a clock that the test can set."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance, **over: Any) -> None:
-        """`over`: sections of the spec instead of the usual ones."""
+        """Makes the pipeline; `over` replaces sections of the usual spec."""
         self.instance = instance
         self.now = hour(100)
         self.broker = MemoryBroker()
@@ -145,7 +146,7 @@ class World:
 
     @staticmethod
     def spec_of(folder: Path, **over: Any) -> PipelineSpec:
-        """The usual spec, with sections of it replaced."""
+        """Returns the usual spec, with some sections replaced."""
         return parse_spec(
             {
                 "id": "things",
@@ -161,8 +162,9 @@ class World:
         )
 
     def load(self) -> None:
-        """The definitions of the spec as it is now, on resources in memory, but for the
-        ledger, which is the spec's own.
+        """Makes the definitions of the current spec, with resources in memory.
+
+        The ledger is the spec's own.
         """
         resources = {
             kafka_key(self.spec): MemorySource(self),
@@ -172,24 +174,22 @@ class World:
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
     def topic_resources(self, source: type[MemorySource]) -> dict[str, object]:
-        """The resources of its topics' assets."""
+        """Returns the resources of the topics' assets."""
         ledger = LedgerState(url=self.spec.state_url())
         return {kafka_key(self.spec): source(self), ledger_key(self.spec): ledger}
 
     def ledger_id(self) -> str:
-        """Of the pipeline's ledger."""
+        """Returns the id of the pipeline's ledger."""
         return open_ledger(self.spec.state_url()).identity()
 
     def sleep(self, seconds: float) -> None:
-        """Time passes for the pipeline alone; an impatient world is not one to wait in."""
+        """Moves the pipeline's clock; an impatient world raises OpenTransactionError instead."""
         if self.impatient:
             raise OpenTransactionError("A transaction is open", "plan", "Come back.")
         self.now += timedelta(seconds=seconds)
 
     def fill(self, hours: int, first: int = 0, per_hour: int = 60) -> None:
-        """`hours` hours from the first on: messages in turn over the partitions, evenly
-        over each hour.
-        """
+        """Writes messages for some hours, evenly over each hour and the partitions."""
         for n in range(first, first + hours):
             for i in range(per_hour):
                 self.send(n, i * 60 // per_hour, b'{"id": %d}' % (n * per_hour + i), i % PARTITIONS)
@@ -197,14 +197,14 @@ class World:
     def send(
         self, n: int, minute: int, value: bytes | None, partition: int = 0, topic: str = TOPIC
     ) -> int:
-        """One message."""
+        """Writes one message, and returns its offset."""
         tp = TopicPartition(topic, partition)
         offset = self.broker.produce(tp, value, timestamp=hour(n, minute))
         self.sent_messages.setdefault(tp, {})[offset] = None
         return offset
 
     def verdict(self) -> Report:
-        """The checker's over all that was sent and all that the table says."""
+        """Returns the checker's report over all messages that were sent."""
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]
         return check(
@@ -212,21 +212,21 @@ class World:
         )
 
     def key(self, n: int) -> str:
-        """The n-th partition key."""
+        """Returns the n-th partition key."""
         window = self.spec.window
         return label_text(n) if window.is_batch else key_of(in_time(window), hour(n))
 
     def minute_of(self, tp: TopicPartition, offset: int) -> int:
-        """The minute of the pipeline's time in which a message is stamped."""
+        """Returns a message's timestamp, in minutes after the pipeline's start."""
         [entry] = self.broker.fetch(tp, offset, offset + 1)[0]
         return (entry.timestamp - int(START.timestamp() * 1000)) // 60_000
 
     def run(self, first: int, last: int | None = None, **config: Any) -> dg.ExecuteInProcessResult:
-        """The hours or micro-batches first..last in one run, both included."""
+        """Runs the hours or micro-batches from `first` to `last`, both included."""
         return self.run_range(self.key(first), self.key(first if last is None else last), **config)
 
     def run_range(self, first: str, last: str, **config: Any) -> dg.ExecuteInProcessResult:
-        """The windows of these partition keys and all between, in one run."""
+        """Runs the windows from one partition key to another, in one run."""
         tags = range_tags(dg.PartitionKeyRange(first, last))
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return self.defs.resolve_job_def(job_name(self.spec)).execute_in_process(
@@ -234,27 +234,27 @@ class World:
         )
 
     def relax(self, **limits: Any) -> None:
-        """Other limits from now on."""
+        """Changes the limits of the spec."""
         self.spec = self.spec.model_copy(
             update={"limits": self.spec.limits.model_copy(update=limits)}
         )
         self.load()
 
     def retry(self, times: int, wait: float = 0) -> None:
-        """So many retries from now on, after so many seconds."""
+        """Changes the number of retries, and the seconds between them."""
         block = {"retries": times, "retry_wait": timedelta(seconds=wait)}
         dagster = self.spec.dagster.model_copy(update=block)
         self.spec = self.spec.model_copy(update={"dagster": dagster})
         self.load()
 
     def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
-        """One run of a pipeline of micro-batches, without a partition."""
+        """Runs a pipeline of micro-batches without a partition."""
         job = self.defs.resolve_job_def(job_name(self.spec))
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=ops)
 
     def plain_events(self) -> list[dict[str, Any]]:
-        """What Dagster shows of the table, the oldest event first: plain values."""
+        """Returns the metadata of the table's events as plain values, the oldest event first."""
         events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
             ::-1
         ]
@@ -267,11 +267,11 @@ class World:
         ]
 
     def green_keys(self) -> set[str]:
-        """The partitions that Dagster shows as materialized."""
+        """Returns the partitions that Dagster shows as materialized."""
         return self.instance.get_materialized_partitions(dg.AssetKey(["things"]))
 
     def metadata(self, n: int) -> dict[str, Any]:
-        """What Dagster shows of the n-th window now."""
+        """Returns the metadata of the n-th window's newest event."""
         records_filter = dg.AssetRecordsFilter(
             dg.AssetKey(["things"]), asset_partitions=[self.key(n)]
         )
@@ -284,6 +284,6 @@ class World:
         return dict(materialization.metadata)
 
     def receipt_of(self, n: int) -> Any:
-        """The table's own word on the n-th window."""
+        """Returns the receipt of the n-th window in the table; None without one."""
         committed = self.sink.look(Window("things", hour(n), hour(n + 1)))
         return None if committed is None else committed.receipt

@@ -1,25 +1,25 @@
-"""The benchmark's one entrance: `python -m tests.bench [PART ...]`.
+"""The benchmark's command: `python -m tests.bench [PART ...]`.
 
-Without a part it measures all of them, and writes docs/benchmark.md.
+Without a part it measures all parts, and writes docs/benchmark.md.
 
-    small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded,
+    small, wide, large      comparisons with peers, or one of them: small.raw, small.decoded,
                             small.table, ...
-    lookup                        lookup.sql, beside Flink's lookup join, and lookup.table
-    growth                        growth.partitions, growth.windows, growth.rows
-    sinks                         what each sink costs above decoding, or one of them: sinks.delta,
+    lookup                  lookup.sql, compared with Flink's lookup join, and lookup.table
+    growth                  growth.partitions, growth.windows, growth.rows
+    sinks                   the cost of each sink above decoding, or one of them: sinks.delta,
                             sinks.postgres, sinks.kafka-flink, ...
     planning, windows, reading, decode, startup, formats, letters, postgres, driver     single
-                            steps, formats beside Spark's
-    workers                       what a second worker of a cluster is worth
-    places                        what planning and committing cost the driver, with tasks here, on
+                            steps; formats are compared with Spark's
+    workers                 the gain from a second worker of a cluster
+    places                  the driver's cost of planning and committing, with local tasks, on
                             a cluster and on a Connect server
-    transform                     what steps cost a window
-    steps                         what they cost a task, by themselves
-    partitions                    what 5,000 micro-batches cost Dagster that are partitions
-    pipelines                     what 200 pipelines cost a code location of Dagster
-    windows                       what 10,000 committed windows cost the next one, too, by sink:
-                            windows.delta, ..., windows.ledger
-    page                          docs/benchmark.md and its pictures from what is kept, without
+    transform               the cost of steps for a window
+    steps                   the cost of steps for a task
+    partitions              the cost of 5,000 micro-batches that are partitions of Dagster
+    pipelines               the cost of 200 pipelines in a code location of Dagster
+    windows                 also the cost of the next window after 10,000 committed ones, by
+                            sink: windows.delta, ..., windows.ledger
+    page                    docs/benchmark.md and its pictures from the kept results, without
                             measuring
 
 A part's result is kept in docs/benchmark, and replaces that of an earlier run.
@@ -79,18 +79,21 @@ WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED}
     "windows.ledger": ("planning",)
 }
 COMMITTED_WINDOWS = 10_000
-"""Behind which a window's cost is measured, beside that behind ten."""
+"""The number of committed windows. A window's cost after them is compared with that after ten."""
 PARTS = (*COMPARED, *IN_SINKS, *IN_LOOKUPS, *GROWN, *STEPS, *WINDOWS)
 SINK_MESSAGES = 1_000_000
-"""Of the small ones: a sink's cost is above that of decoding, which takes a second for
-so many, and each run writes all of them.
+"""The number of small messages for sinks.
+
+Decoding them takes a second, and a sink's cost is measured above that. Each run writes all of
+them.
 """
 PAGE = ROOT / "docs" / "benchmark.md"
 
 
 class World:
-    """The broker and its topics, made when a part first asks for them; one for all
-    parts of a command.
+    """The broker, its topics and the servers, which all parts of a command share.
+
+    Each is made when a part first asks for it.
     """
 
     def __init__(self, scratch: Path, stack: ExitStack) -> None:
@@ -100,25 +103,25 @@ class World:
 
     @cached_property
     def bootstrap(self) -> str:
-        """Where the broker is."""
+        """The broker's address."""
         return self._stack.enter_context(
             EmbeddedBroker(self.scratch / "kafka", find_jars())
         ).bootstrap
 
     @cached_property
     def postgres(self) -> str:
-        """Where a PostgreSQL server is."""
+        """The URL of a PostgreSQL server."""
         return self._stack.enter_context(servers.postgres(self.scratch / "postgres"))
 
     @cached_property
     def customers(self) -> str:
-        """Where the Delta table is that is looked up in; it is in PostgreSQL, too."""
+        """The path of the looked-up Delta table. The same table is in PostgreSQL."""
         customers.in_postgres(self.postgres)
         customers.in_delta(self.scratch / "customers")
         return str(self.scratch / "customers")
 
     def topic(self, shape: Shape, messages: int) -> tuple[str, int]:
-        """A topic's name, and the mean bytes of its messages."""
+        """Returns a topic's name, and the mean number of bytes of its messages."""
         if (shape.name, messages) not in self._topics:
             name = f"bench.{shape.name}.{messages}"
             self._topics[shape.name, messages] = (
@@ -129,7 +132,7 @@ class World:
 
 
 def run_comparison(world: World, part: str, options: argparse.Namespace) -> Result:
-    """One comparison, of a shape, of a sink or of a lookup."""
+    """Measures one comparison of a shape, a sink or a lookup."""
     kind, stage = part.split(".")
     if part in IN_SINKS:
         shape, full_messages, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
@@ -161,7 +164,7 @@ def run_comparison(world: World, part: str, options: argparse.Namespace) -> Resu
 
 
 def run_growth(world: World, part: str, options: argparse.Namespace) -> Growth:
-    """One growth."""
+    """Measures one growth."""
     kind = KINDS[part.split(".")[1]]
 
     def measure() -> dict[str, Any]:
@@ -174,7 +177,7 @@ def run_growth(world: World, part: str, options: argparse.Namespace) -> Growth:
 
 
 def run_step(part: str) -> Said:
-    """What a step's own program prints."""
+    """Runs the program of a step and returns its output."""
 
     def measure() -> dict[str, Any]:
         program, *words = (
@@ -198,8 +201,10 @@ def run_step(part: str) -> Said:
 
 
 def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """Measure parts one after the other, and keep what came of each as soon as it is
-    there; the limits that were broken, in words.
+    """Measures parts in sequence, and keeps each result at once.
+
+    Returns:
+        The broken limits as texts.
     """
     broken_limits: list[str] = []
     with ExitStack() as stack:
@@ -224,7 +229,7 @@ def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str
 
 
 def write_page() -> None:
-    """The page and its pictures, of all that is kept."""
+    """Writes the page and its pictures from all kept results."""
     results = [result for part in COMPARED if (result := kept_result(part, Result))]
     sinks = {part: kept_result(part, Result) for part in IN_SINKS}
     lookups = [result for part in IN_LOOKUPS if (result := kept_result(part, Result))]
@@ -251,10 +256,10 @@ def write_page() -> None:
 
 
 def choose_parts(words: Sequence[str]) -> list[str]:
-    """The parts that words name: each by itself, or all that begin with one.
+    """Returns the parts that the words name, alone or by their common prefix.
 
     Raises:
-        SystemExit: a word names none.
+        SystemExit: a word names no part.
     """
     if unknown := [
         word
@@ -270,8 +275,8 @@ def choose_parts(words: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Parse, measure, judge, write."""
-    # so that broker and sides end with it, as at Ctrl-C
+    """Parses the arguments, measures, checks the limits and writes the page."""
+    # A SIGTERM then ends the broker and the sides too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",

@@ -1,14 +1,16 @@
-"""Checks that a table with a primary key holds what Flink's upsert-kafka makes of the same topic.
+"""Checks that a table with a primary key has the same rows as Flink's upsert-kafka.
 
     python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1] [--where CONDITION]
 
-The topic has updates and deletes of customers, each customer's in one of three
-partitions, in twelve hours, and some messages without a key. With a condition, both sides
-have the rows alone that meet it: windrow by a step of SQL, Flink by the same WHERE over the
-changelog. windrow commits the hours in an order by chance and replays
-two of them, so that older ones meet newer ones. Flink SQL reads the topic as a table by
-upsert-kafka, to its end, in streaming mode. Printed: how many customers each side has,
-and how many differ; the exit code is 1 if any do.
+Both read the same topic. It has updates and deletes of customers in twelve hours, and some
+messages without a key. All messages of a customer are in one of three partitions. With a
+condition, both sides keep only the rows that meet it: windrow by a step of SQL, Flink by the
+same WHERE over the changelog.
+
+windrow commits the hours in random order and replays two of them, so that older ones are merged
+after newer ones. Flink SQL reads the topic to its end as a table of upsert-kafka, in streaming
+mode. The output has the number of customers of each side, and the number of differences. The
+exit code is 1 if there is any difference.
 """
 
 from __future__ import annotations
@@ -57,7 +59,14 @@ Customers = dict[tuple[str, int], tuple[str, int | None]]
 
 @dataclass(frozen=True)
 class Said:
-    """What is compared: so many messages of so many customers, and the rows that stay."""
+    """The options of a comparison.
+
+    Attributes:
+        messages: the number of messages.
+        keys: the number of customers.
+        seed: the seed of the random choices.
+        where: the condition of the rows that are kept.
+    """
 
     messages: int
     keys: int
@@ -66,10 +75,10 @@ class Said:
 
 
 def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
-    """Make the topic.
+    """Makes the topic and returns its name.
 
-    Some customers come and go often, some were never there when they are deleted. Messages
-    without a key say nothing of any.
+    Some customers are inserted and deleted often, and some are deleted without an insert.
+    Messages without a key concern no customer.
     """
     topic = create_topic(bootstrap, PARTITIONS)
     puts = []
@@ -89,7 +98,7 @@ def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
 def customers_by_windrow(
     bootstrap: str, topic: str, folder: Path, dice: random.Random, where: str
 ) -> Customers:
-    """The table's rows."""
+    """Returns the rows of windrow's table."""
     (folder / "schema.py").write_text(SCHEMA)
     spec = parse_spec(
         {
@@ -132,7 +141,7 @@ def customers_by_windrow(
 
 
 def customers_by_flink(bootstrap: str, topic: str, where: str) -> Customers:
-    """What is left when its changes are taken one after the other."""
+    """Returns the rows that remain after Flink's changes are applied in order."""
     options = {
         "connector": "upsert-kafka",
         "topic": topic,
@@ -182,7 +191,7 @@ def customers_by_flink(bootstrap: str, topic: str, where: str) -> Customers:
 
 
 def compare_customers(bootstrap: str, folder: Path, options: Said) -> tuple[Customers, Customers]:
-    """What windrow has of a new topic, and what Flink has of it."""
+    """Returns the customers that windrow and Flink have from a new topic."""
     dice = random.Random(options.seed)
     topic = fill(bootstrap, options.messages, options.keys, dice)
     windrow_customers = customers_by_windrow(bootstrap, topic, folder, dice, options.where)
@@ -190,7 +199,7 @@ def compare_customers(bootstrap: str, folder: Path, options: Said) -> tuple[Cust
 
 
 def main() -> int:
-    """Compare, and say how it went."""
+    """Compares both sides and prints the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""What a table's committed windows cost the next one: a process's first look and first
-commit, later commits, and a window that is there.
+"""The cost of a table's committed windows for the next window.
 
-The windows are committed by the sink itself, with nothing synced to disk by it, so that
-thousands take minutes. Each measurement is of a process of its own, on the same table:
-each leaves there what it has committed.
+It measures a process's first look and first commit, later commits, and the skip of a committed
+window. The sink itself commits the windows without syncing to disk, so that thousands take
+minutes. Each measurement is in its own process on the same table. The process's commits stay in
+the table.
 """
 
 from __future__ import annotations
@@ -36,18 +36,24 @@ from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, windo
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 COMMITS = 100
-"""Later commits, and looks at windows that are there: one checkpoint of a Delta table
-is among them.
+"""The number of later commits, and of looks at committed windows.
+
+One of the commits writes a checkpoint of a Delta table.
 """
 
 ROUNDS = 3
 UPKEEP = 500
-"""While windows are made, a table is kept as its owner would keep it after so many."""
+"""The number of windows after which the sink's table is maintained, as its owner would do."""
 
 
 class Cost(NamedTuple):
-    """In milliseconds; commits later than the first by their mean, for what only some
-    of them do counts.
+    """Costs in milliseconds.
+
+    Attributes:
+        first_look: the first look of a process at the table.
+        first_commit: the first commit of a process.
+        later_commit: the mean of the later commits, because only some of them do extra work.
+        skip: a look at a committed window.
     """
 
     first_look: float
@@ -84,8 +90,12 @@ def _routed_at(location: str) -> RoutedBoth:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of sink: makes a place for a table below a folder, opens the sink at a
-    place as any process does, and keeps its table up.
+    """A kind of sink.
+
+    Attributes:
+        location: makes a place for a table below a folder.
+        open: opens the sink at a place, as any process does.
+        keep_up: maintains the sink's table.
     """
 
     location: Callable[[Path], AbstractContextManager[str]]
@@ -96,8 +106,7 @@ class Kind:
 KINDS = {
     "delta": Kind(partial(_folder, "table"), world_of("delta").sink_at),
     "delta-keyed": Kind(partial(_folder, "table-keyed"), world_of("delta-keyed").sink_at),
-    # Iceberg writes every snapshot anew with each commit, so an owner lets them expire;
-    # what is measured has those since the last time.
+    # Iceberg rewrites the list of snapshots with each commit, so owners expire old snapshots.
     "iceberg": Kind(partial(_folder, "warehouse"), world_of("iceberg").sink_at, expire),
     "parquet": Kind(partial(_folder, "files-parquet"), world_of("files").sink_at),
     "postgres": Kind(_database, world_of("postgres").sink_at),
@@ -108,7 +117,7 @@ KINDS = {
 
 
 def make(kind: Kind, location: str, windows: int) -> None:
-    """A table that holds so many windows."""
+    """Makes a table with this number of windows."""
     sink = kind.open(location)
     sink.prepare(OWNER)
     with patch.object(os, "fsync", lambda _: None):
@@ -119,8 +128,9 @@ def make(kind: Kind, location: str, windows: int) -> None:
 
 
 def cost(kind: str, windows: int, scratch: Path) -> Cost:
-    """The medians of several processes at a table of so many windows, and those that
-    the processes before have committed.
+    """Returns the median costs of several processes for a table with this number of windows.
+
+    The commits of earlier processes stay in the table.
     """
     scratch.mkdir()
     rounds = []
@@ -144,7 +154,7 @@ def cost(kind: str, windows: int, scratch: Path) -> Cost:
 
 
 def line_of(kind: str, windows: int, cost: Cost) -> str:
-    """A line for people."""
+    """Returns a printed line."""
     return (
         f"{kind:>11}, {windows:>7,} committed windows: first look {cost.first_look:.1f} ms, first"
         f" commit {cost.first_commit:.1f} ms, later ones {cost.later_commit:.1f} ms, a window"
@@ -153,8 +163,10 @@ def line_of(kind: str, windows: int, cost: Cost) -> str:
 
 
 def _measure(kind: Kind, location: str, windows: int, scratch: Path) -> Cost:
-    """In this process, which has looked at nothing yet but for a Delta table: what is
-    loaded, and begun, once is not a table's cost.
+    """Measures the costs in this process.
+
+    The process has looked only at a Delta table before, because one-time loading isn't a
+    table's cost.
     """
     warm = world_of("delta").sink_at(f"{scratch}/warm {windows}")
     warm.prepare(OWNER)

@@ -1,11 +1,10 @@
-"""What decoding costs, by the kind of schema.
+"""The cost of decoding, for each kind of schema.
 
 python -m tests.bench.decode
 
-Each kind is one batch of 32,768 messages, decoded again and again by one thread; the
-best of the runs counts, in CPU seconds. The second table has twenty values of one type:
-as so many columns, in a list, and in structs of four. Bytes of names count, and cost
-little.
+Each kind is one batch of 32,768 messages that one thread decodes repeatedly. The result is the
+best run in CPU seconds. The second table has twenty values of one type: as columns, in a list,
+and in structs of four. The bytes of names are counted, and cost little.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Structs(pp.DataFrameModel):
 
 
 class Few(pp.DataFrameModel):
-    """Two fields of many."""
+    """Two of many fields."""
 
     id: pl.Int64
     name: pl.String
@@ -130,7 +129,7 @@ CASES = {
 
 
 def _lines() -> list[bytes]:
-    """The orders, each as a line of CSV; their notes have commas."""
+    """Returns the orders as lines of CSV. Their notes have commas."""
     return [
         ";".join("" if v is None else str(v) for v in json.loads(order).values()).encode()
         for order in values()[:MESSAGES]
@@ -138,8 +137,9 @@ def _lines() -> list[bytes]:
 
 
 def machines() -> Iterator[tuple[str, BatchDecoder, list[bytes]]]:
-    """What is measured: its name, what decodes, and messages, which are repeated until
-    there are enough.
+    """Yields the name, the decoder and the messages of each measured case.
+
+    The messages are repeated until there are enough.
     """
     r = random.Random(1)
     for name, (model, make) in CASES.items():
@@ -159,7 +159,7 @@ def machines() -> Iterator[tuple[str, BatchDecoder, list[bytes]]]:
 
 
 VALUES = 20
-"""Of a message of the second table."""
+"""The number of values in a message of the second table."""
 
 MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
     "doubles": (pl.Float64, lambda r: round(r.random() * 100, 2)),
@@ -172,7 +172,7 @@ MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
 def shapes(
     dtype: Any, make: Callable[[random.Random], Any]
 ) -> Iterator[tuple[BatchDecoder, list[bytes]]]:
-    """Values of a type as columns, in a list, and in structs: what decodes each, and messages."""
+    """Yields decoder and messages for values of a type: as columns, in a list, in structs."""
     r = random.Random(1)
     fields = {f"field_{i}": dtype for i in range(VALUES // 5)}
     columns = {f"column_{i:02}": dtype for i in range(VALUES)}
@@ -202,13 +202,14 @@ def shapes(
 
 
 def measure(machine: BatchDecoder, repeated: list[bytes]) -> tuple[float, float]:
-    """Mean bytes of a message, and seconds that a batch takes at best.
+    """Returns the mean bytes of a message, and the least seconds for a batch.
 
     The messages are repeated until there are enough.
     """
     messages = pa.array((repeated * (MESSAGES // len(repeated) + 1))[:MESSAGES], pa.binary())
     best = float("inf")
-    while not machine.fast.ready():  # after a change of its code
+    # The compiled pass is compiled again after a change of its code.
+    while not machine.fast.ready():
         time.sleep(0.1)
     for _ in range(RUNS):
         began = time.process_time()
@@ -219,7 +220,7 @@ def measure(machine: BatchDecoder, repeated: list[bytes]) -> tuple[float, float]
 
 
 def main() -> None:
-    """One line a kind."""
+    """Prints a line for each kind."""
     print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
     for name, machine, messages in machines():
         size, best = measure(machine, messages)

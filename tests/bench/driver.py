@@ -1,18 +1,20 @@
-"""What a window costs its driver as topic-partitions grow, and what that comes to for
-very wide topics.
+"""The driver's cost of a window, for growing numbers of topic-partitions.
 
-No task is counted.
+No task is measured. The figures are extrapolated to very wide topics.
 
     python -m tests.bench.driver [--sizes 100,1000,10000]
 
-The broker is in memory, the ledger in a file, the table is a Delta table on a disk;
-every topic-partition has one message a window, whose row is staged before the clock
-starts. Each size is a process of its own. Printed: seconds of the first plan and of a
-later one, of the commit, of a fresh process's look at the committed window and of a
-checkpoint of the table; kilobytes of what is kept of a window and of what Dagster is
-given; the process's peak. Then a model on paper of 10,000 topic-partitions that take
-10,000,000 messages a second: these figures of the largest size, and what the kept
-results of `growth.rows` and `growth.partitions` say a row and a split cost.
+The broker is in memory, the ledger in a file, and the table is a Delta table on disk. Each
+topic-partition has one message in each window. The rows are staged before the time is measured.
+Each size has its own process. The output has these figures:
+- the seconds of the first plan, of a later plan, of the commit, of a new process's look at the
+  committed window, and of a checkpoint of the table;
+- the kilobytes that are kept of a window, and those that Dagster is given;
+- the peak memory of the process.
+
+The last part is a model of 10,000 topic-partitions with 10,000,000 messages a second. It uses
+these figures of the largest size, and the costs of a row and of a split from the kept results
+of `growth.rows` and `growth.partitions`.
 """
 
 from __future__ import annotations
@@ -54,9 +56,20 @@ T = TypeVar("T")
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one size: seconds, and bytes a window.
+    """The costs for one number of topic-partitions.
 
-    `checkpoint` is of a table with the files of `WINDOWS` windows.
+    Attributes:
+        partitions: the number of topic-partitions.
+        first_plan: seconds of the first plan.
+        plan: seconds of a later plan.
+        commit: seconds of the commit.
+        look: seconds of a new process's look at the committed window.
+        checkpoint: seconds of a checkpoint of a table with the files of `WINDOWS` windows.
+        ledger: bytes of a window in the ledger.
+        receipt: bytes of a window's receipt.
+        log: bytes of a window in the table's log.
+        event: bytes of a window's event in Dagster.
+        peak_mb: the process's peak memory in MB.
     """
 
     partitions: int
@@ -72,7 +85,7 @@ class Cost(msgspec.Struct, frozen=True):
     peak_mb: float
 
     def line(self) -> str:
-        """In words."""
+        """Returns a printed line."""
         return (
             f"{self.partitions:>7,} topic-partitions: first plan {self.first_plan:.2f} s, a later"
             f" one {self.plan:.2f} s, commit {self.commit:.2f} s, look {self.look:.2f} s,"
@@ -83,14 +96,14 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def time_call(call: Callable[[], T]) -> tuple[float, T]:
-    """Seconds that it takes, and what it gives."""
+    """Returns the seconds of a call, and its result."""
     began = time.perf_counter()
     outcome = call()
     return time.perf_counter() - began, outcome
 
 
 def measure(partitions: int, folder: Path) -> Cost:
-    """One size, in this process."""
+    """Measures one size in this process."""
     broker, table = filled(WINDOWS, partitions), folder / "table"
     sink = DeltaBoth(str(table), ROWS)
     sink.prepare(TableOwner("bench", "ledger-1", "hourly"))
@@ -131,7 +144,7 @@ def measure(partitions: int, folder: Path) -> Cost:
 
 
 def slope(growth: Growth | None) -> float | None:
-    """CPU seconds that one more costs, between the two largest sizes."""
+    """Returns the CPU seconds of one more, from the two largest sizes."""
     if growth is None or len(growth.points) < 2:
         return None
     low, high = growth.points[-2:]
@@ -139,9 +152,12 @@ def slope(growth: Growth | None) -> float | None:
 
 
 def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[str]:
-    """What the figures come to, each cost taken as linear.
+    """Yields the lines of the model, in which each cost is linear.
 
-    `rows`, `splits`: CPU seconds of a row, and of a split.
+    Args:
+        cost: the costs of the largest size.
+        rows: CPU seconds of a row; None: not measured.
+        splits: CPU seconds of a split; None: not measured.
     """
     yield f"On paper: {WIDE:,} topic-partitions that take {A_SECOND:,} small messages a second"
     if rows is not None:
@@ -168,7 +184,7 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
 
 
 def main() -> None:
-    """Each size in turn, then the model."""
+    """Measures each size in turn and prints the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES

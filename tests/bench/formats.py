@@ -1,11 +1,10 @@
-"""What decoding a format costs, beside what Spark has for it: the same messages in
-memory, each side on one core, the best of its runs.
+"""The cost of decoding a format, compared with Spark's functions.
 
 python -m tests.bench.formats [avro protobuf csv json] [--messages 2000000] [--runs 6]
 
-A run of windrow's is a batch of 32,768 messages after the other, as a task has them,
-once whole and once with one message of a hundred broken; of Spark's what stands in
-`peers/spark/formats.py`.
+The messages are the same and in memory. Each side has one core, and the result is its best run.
+A run of windrow decodes batches of 32,768 messages, as a task does: once whole messages, and
+once with one broken message of a hundred. A run of Spark is in `peers/spark/formats.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ FIELDS: Mapping[str, tuple[Any, str, str]] = {
     "created_at": ("long", "int64", "BIGINT"),
     "note": (["null", "string"], "optional string", "STRING"),
 }
-"""The orders' fields as Avro, Protobuf and Spark have them."""
+"""The types of the orders' fields in Avro, Protobuf and Spark."""
 AVRO = json.dumps(
     {
         "type": "record",
@@ -76,7 +75,7 @@ DDL = ", ".join(f"{name} {kind}" for name, (_, _, kind) in FIELDS.items())
 
 
 def as_avro(order: Mapping[str, Any]) -> bytes:
-    """An order in Avro's encoding."""
+    """Returns an order in Avro's encoding."""
     written = b""
     for name, value in order.items():
         kind = FIELDS[name][0]
@@ -90,7 +89,7 @@ def as_avro(order: Mapping[str, Any]) -> bytes:
 
 
 def as_protobuf(order: Mapping[str, Any]) -> bytes:
-    """An order in Protobuf's."""
+    """Returns an order in Protobuf's encoding."""
     numbers = {name: i for i, name in enumerate(FIELDS, 1)}
     writers = {"int64": protobuf.number, "int32": protobuf.number, "double": protobuf.double}
     return b"".join(
@@ -101,7 +100,7 @@ def as_protobuf(order: Mapping[str, Any]) -> bytes:
 
 
 def as_csv(order: Mapping[str, Any]) -> bytes:
-    """An order as a line."""
+    """Returns an order as a line of CSV."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(
         ["" if value is None else value for value in order.values()]
@@ -110,15 +109,19 @@ def as_csv(order: Mapping[str, Any]) -> bytes:
 
 
 def as_json(order: Mapping[str, Any]) -> bytes:
-    """An order as it is on the benchmark's topics."""
+    """Returns an order as JSON, as on the benchmark's topics."""
     return json.dumps(order, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class Format:
-    """How an order is written; what windrow decodes it with; what Spark's function is told.
+    """A measured format.
 
-    `broken`: what is wrong with a broken one.
+    Attributes:
+        written: writes an order.
+        machine: makes windrow's decoder.
+        spark_schema: makes the schema for Spark's function.
+        broken: makes a broken message of a whole one.
     """
 
     written: Callable[[Mapping[str, Any]], bytes]
@@ -159,7 +162,7 @@ FORMATS = {
 
 
 def windrow(machine: BatchDecoder, messages: list[pa.BinaryArray], runs: int) -> list[float]:
-    """CPU seconds of each run."""
+    """Returns the CPU seconds of each run of windrow."""
     seconds = []
     for _ in range(runs):
         began = time.process_time()
@@ -170,7 +173,7 @@ def windrow(machine: BatchDecoder, messages: list[pa.BinaryArray], runs: int) ->
 
 
 def spark(kind: str, spark_schema: str, messages: pa.BinaryArray, runs: int) -> list[float]:
-    """Seconds of each run."""
+    """Returns the seconds of each run of Spark."""
     folder = environment_folder("spark", PEERS / "spark", environments.python_and_jars)
     with tempfile.TemporaryDirectory() as folder_name:
         path = Path(folder_name) / "messages.parquet"
@@ -192,7 +195,7 @@ def spark(kind: str, spark_schema: str, messages: pa.BinaryArray, runs: int) -> 
 
 
 def measure(name: str, count: int, runs: int) -> None:
-    """Both sides of a format, and their ratio."""
+    """Measures both sides of a format and prints their ratio."""
     kind = FORMATS[name]
     orders = [kind.written(json.loads(order)) for order in values()]
     valid_messages = pa.array((orders * (count // len(orders) + 1))[:count], pa.binary())
@@ -220,7 +223,7 @@ def measure(name: str, count: int, runs: int) -> None:
 
 
 def main() -> None:
-    """Each format that is asked for, after the other."""
+    """Measures the requested formats in sequence."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "formats", nargs="*", choices=[*FORMATS, []], default=[], help="all, if none is named"

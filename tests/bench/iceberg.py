@@ -1,9 +1,10 @@
-"""What an Iceberg table's committed windows cost the next one: `python -m
-tests.bench.iceberg --committed 1000`.
+"""The cost of an Iceberg table's committed windows for the next window.
 
-Two figures decide, so each is told twice: with all snapshots that the windows have
-made, which Iceberg writes anew with each commit, and after they are expired, where the
-windows alone are left.
+    python -m tests.bench.iceberg --committed 1000
+
+Both figures are given twice: with all snapshots of the windows, and after old snapshots are
+expired. Iceberg rewrites the list of snapshots with each commit. After the expiry only the
+windows themselves are left.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from windrow.ingest.testing.contracts.windows import staged_receipt, window
 
 COMMITS = 20
 STEP = 500
-"""While windows are made, snapshots are expired after so many: thousands take minutes then."""
+"""The number of windows after which snapshots are expired, so that thousands take minutes."""
 
 
 def commit(sink: IcebergBoth, number: int) -> float:
-    """Commit a small window; the milliseconds of the commit alone."""
+    """Commits a small window and returns the milliseconds of the commit alone."""
     window_receipt, staged = staged_receipt(sink, number, dead=False)
     return milliseconds_of(lambda: isinstance(sink.commit(window_receipt, staged), Done))
 
 
 def milliseconds_of(call: Callable[[], object]) -> float:
-    """The milliseconds that it takes."""
+    """Returns the milliseconds of a call."""
     began = time.perf_counter()
     assert call() is not False
     return (time.perf_counter() - began) * 1000
 
 
 def expire(sink: IcebergBoth) -> None:
-    """Every snapshot but the newest one."""
+    """Expires every snapshot except the newest."""
     state = state_of(sink)
     newest = state.table.current_snapshot()
     old = [
@@ -52,7 +53,7 @@ def expire(sink: IcebergBoth) -> None:
 
 
 def print_costs(label: str, warehouse: str, first: int) -> None:
-    """Measure by a handle of its own, and say so."""
+    """Measures the costs with a new handle of the table and prints them."""
     sink = sink_at(warehouse)
     look = milliseconds_of(lambda: sink.look(window(0)))
     commits = [commit(sink, first + n) for n in range(COMMITS)]
@@ -63,7 +64,7 @@ def print_costs(label: str, warehouse: str, first: int) -> None:
 
 
 def main(windows: int) -> None:
-    """A table of ten windows, then one of so many."""
+    """Measures a table of ten windows, and then one of this number."""
     for count in (10, windows):
         with tempfile.TemporaryDirectory() as warehouse:
             sink = sink_at(warehouse)

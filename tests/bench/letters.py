@@ -1,10 +1,9 @@
-"""What dead letters cost a window: orders as JSON, and the same with one of a hundred
-cut short, from Kafka to the committed table.
+"""The cost of dead letters for a window, from Kafka to the committed table.
 
 python -m tests.bench.letters [--messages 4000000] [--rounds 5]
 
-Two topics of one broker, and one process of windrow's with two tasks, which takes them
-in turns; the first turn of each warms up.
+One topic has whole orders as JSON. In the other, one order of a hundred is truncated. One
+process of windrow with two tasks reads both in turn, and the first turn of each warms up.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from tests.bench.parts.targets import Job
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 EVERY = 100
-"""One of so many is broken."""
+"""One message of this number is broken."""
 
 
 def some_broken(values: list[bytes]) -> list[bytes]:
-    """The same, some of them without their last byte."""
+    """Returns the values, some of them without their last byte."""
     return [value[:-1] if i % EVERY == 0 else value for i, value in enumerate(values)]
 
 
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
-    """The runs of both topics, after the first."""
+    """Returns the runs of both topics, without the first."""
     side = windrow("table", "")
     with (
         EmbeddedBroker(scratch / "kafka", find_jars()) as broker,
@@ -56,7 +55,7 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=SMALL.messages)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,9 +1,10 @@
-"""What a vector search costs a worker: rows a CPU second, and the most memory.
+"""The cost of a vector search for a worker: rows in a CPU second, and the peak memory.
 
-python -m tests.bench.nearest [--vectors 80000] [--dimensions 768] [--rows 1000] [--metric cosine]
+python -m tests.bench.nearest [--vectors 80000] [--dimensions 768] [--rows 1000] [--metric
+cosine]
 
-One core; a Delta table of vectors by chance, of which each row gets the ten nearest.
-The most memory is that of the whole process, windrow's modules among it.
+It has one core. The Delta table has random vectors, and each row gets the ten nearest. The peak
+memory is that of the whole process, including windrow's modules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"  # as Spark has its workers
+os.environ["OMP_NUM_THREADS"] = "1"  # Spark sets the same for its workers.
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from windrow.ingest.transform.lookup.nearest import Nearest
 
 
 def by_chance(rows: int, dimensions: int) -> pa.Table:
-    """Rows with a number and a vector."""
+    """Returns rows with a number and a random vector."""
     numbers = np.random.default_rng(rows).standard_normal(rows * dimensions, np.float32)
     ends = pa.array(np.arange(rows + 1, dtype=np.int32) * dimensions)
     vectors = pa.ListArray.from_arrays(ends, pa.array(numbers))
@@ -38,13 +39,13 @@ def by_chance(rows: int, dimensions: int) -> pa.Table:
 
 
 def write(folder: str, vectors: int, dimensions: int) -> None:
-    """Makes the table, some files of it at a time."""
+    """Makes the table, ten thousand rows at a time."""
     for begin in range(0, vectors, 10_000):
         write_deltalake(folder, by_chance(min(10_000, vectors - begin), dimensions), mode="append")
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vectors", type=int, default=80_000)
     parser.add_argument("--dimensions", type=int, default=768)
@@ -54,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         arguments = f"{scratch}/t", options.vectors, options.dimensions
         writer = get_context("spawn").Process(target=write, args=arguments)
-        writer.start()  # for its memory isn't the search's
+        writer.start()  # A process of its own, because its memory isn't the search's.
         writer.join(timeout=600)
         source = TableSection(table=f"{scratch}/t").source(Path(scratch))
         lookup = Nearest(

@@ -1,4 +1,4 @@
-"""Seeded orders of about 158 bytes."""
+"""Random orders of about 158 bytes, from a seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CUSTOMERS = 100_000
 
 
 def values(distinct: int = DISTINCT) -> list[bytes]:
-    """Their bytes, as many as differ."""
+    """Returns the distinct orders as JSON."""
     r = random.Random(1)
     return [
         json.dumps(

@@ -1,4 +1,4 @@
-"""The benchmark's orders: the columns that the peer parses, with checks."""
+"""The model of the benchmark's orders: the columns that the peers parse, with rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 
 class Order(pa.DataFrameModel):
-    """One order of the benchmark's topic."""
+    """An order of the benchmark's topic."""
 
     order_id: pl.Int64 = pa.Field(ge=0)
     customer: pl.String
@@ -21,6 +21,6 @@ class Order(pa.DataFrameModel):
     note: pl.String = pa.Field(nullable=True)
 
     class Config:
-        """Exactly these columns."""
+        """Allows no other columns."""
 
         strict: ClassVar[bool] = True

@@ -1,8 +1,8 @@
-"""What micro-batches cost Dagster that are partitions: the newest 5,000, beside ten.
+"""The cost of 5,000 micro-batches that are partitions of Dagster, compared with ten.
 
-The pipeline and its topic are in memory, Dagster's storage is its usual one, SQLite. Each batch
-has an event like those that windrow logs. What the asset's page asks is asked by GraphQL of a
-code location that is a process of its own, as the webserver does it.
+The pipeline and its topic are in memory, and Dagster's storage is SQLite as usual. Each batch
+has an event like those of windrow. The queries of the asset's page are sent by GraphQL to a
+code location in its own process, as the webserver does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import dagster as dg
 
-# not among the public names; dagster is pinned to 1.13
+# These names aren't public. Dagster is pinned to 1.13.
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster_graphql.test.utils import execute_dagster_graphql
@@ -33,7 +33,7 @@ from windrow.ingest.model.boundary import label_text
 
 ROUNDS = 7
 FOLDER = "WINDROW_BENCH_PARTITIONS"
-"""The variable that names the folder of the pipeline that is served."""
+"""The variable with the folder of the served pipeline."""
 SERVED = "tests.bench.partitions"
 
 OVERVIEW = """
@@ -62,30 +62,30 @@ query($key: AssetKeyInput!, $partition: String!) {
 
 
 def world_in(folder: Path, instance: dg.DagsterInstance) -> World:
-    """A pipeline of micro-batches of ten messages."""
+    """Returns a pipeline of micro-batches of ten messages."""
     return World(folder, instance, window={"grid": "batch", "max_records": 10})
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """What a call takes."""
+    """Returns the seconds of a call."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
 
 
 def median_seconds(call: Callable[[int], object]) -> float:
-    """What a call takes, in the middle of several."""
+    """Returns the median seconds of several calls."""
     return median(seconds(lambda n=n: call(n)) for n in range(ROUNDS))  # type: ignore[misc]
 
 
 def commit_batch(world: World) -> None:
-    """One batch is waiting, and a run commits it."""
+    """Commits one waiting batch by a run."""
     world.fill(1, per_hour=10)
     assert world.batches().success
 
 
 def ask_page(context: WorkspaceProcessContext, query: str, **variables: Any) -> None:
-    """A question of the page, by a context of its own, as each request has one."""
+    """Runs a query of the page with a new request context, as each request has one."""
     key = {"path": ["things"]}
     done = execute_dagster_graphql(
         context.create_request_context(), query, {"key": key, **variables}
@@ -93,12 +93,12 @@ def ask_page(context: WorkspaceProcessContext, query: str, **variables: Any) -> 
     asset_node = done.data["assetNodeOrError"]
     assert asset_node, done
     stats = asset_node.get("partitionStats")
-    # rounds before have added keys that have no event yet
+    # Earlier rounds added keys that have no event yet.
     assert stats is None or stats["numPartitions"] - stats["numMaterialized"] <= ROUNDS, stats
 
 
 def measure_steps(count: int, folder: Path) -> list[tuple[str, float]]:
-    """What steps take where so many batches are partitions, in seconds."""
+    """Returns the seconds of each step with this number of batches as partitions."""
     with dg.instance_for_test(temp_dir=str(folder)) as instance:
         world = world_in(folder, instance)
         costs = [("add all of them", seconds(lambda: keep_newest(instance, world.spec, count)))]

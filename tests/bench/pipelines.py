@@ -1,8 +1,10 @@
-"""What pipelines cost a Dagster code location: to load it, and to tell Dagster's webserver of it.
+"""The cost of pipelines for a Dagster code location: its load and its snapshot.
+
+The snapshot is what the location sends to the webserver.
 
     python -m tests.bench.pipelines [--pipelines 200]
 
-Each pipeline has a defs.yaml and a schema.py. A location is loaded by a process of its own.
+Each pipeline has a defs.yaml and a schema.py. A location is loaded in its own process.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from pathlib import Path
 
 import dagster as dg
 
-# not among the public names; dagster is pinned to 1.13
+# These names aren't public. Dagster is pinned to 1.13.
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 
 FEW = 20
 MOST_SNAPSHOT_SECONDS, MOST_SNAPSHOT_MB = 8.0, 40.0
-"""Limits of a location of 200 pipelines."""
+"""The limits for a location of 200 pipelines."""
 
 DEFS = """\
 type: windrow.dagster.KafkaTable
@@ -48,7 +50,7 @@ class Row(pa.DataFrameModel):
 
 
 def write_location(folder: Path, pipelines: int) -> None:
-    """Writes the package `location` with so many pipelines."""
+    """Writes the package `location` with this number of pipelines."""
     for n in range(pipelines):
         pipeline = folder / "location" / f"p{n}"
         pipeline.mkdir(parents=True)
@@ -60,7 +62,7 @@ def write_location(folder: Path, pipelines: int) -> None:
 
 def measure(folder: Path) -> None:
     """Prints CPU seconds of loading and of the snapshot, its MB, and the process's peak in MB."""
-    import windrow.dagster  # noqa: F401 - not part of what is measured
+    import windrow.dagster  # not part of what is measured  # noqa: F401
 
     sys.path.insert(0, str(folder))
     began = time.process_time()
@@ -74,7 +76,7 @@ def measure(folder: Path) -> None:
 
 
 def measure_location(pipelines: int) -> list[float]:
-    """The figures that `measure` prints of a location of so many pipelines."""
+    """Returns the figures that `measure` prints for a location with this number of pipelines."""
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         write_location(Path(folder), pipelines)
         command = [sys.executable, "-m", "tests.bench.pipelines", "--one", folder]

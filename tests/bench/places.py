@@ -1,14 +1,15 @@
-"""What planning and committing a window cost its driver, wherever the tasks run: on
-this machine's Spark, on a cluster, on Connect.
+"""The driver's cost of planning and committing a window, wherever the tasks run.
 
-    python -m tests.bench places [--splits 8,1000] [--rounds 9]
+    python -m tests.bench.places [--splits 8,1000] [--rounds 9]
 
-One topic of 8 topic-partitions, cut into so many splits, from Kafka to a fresh Delta
-table each time. All three are up all the time, with a slot for two tasks each, and run
-the window in turn; the first run of each warms it up. Counted is the time of a window
-without that which its driver waits for the engine: what is frozen, planned, looked at,
-checked and committed. The driver does the same in all three places, so the ratios are
-what matters.
+The places are this machine's Spark, a cluster and a Connect server. A topic of 8
+topic-partitions is cut into the given numbers of splits, and goes from Kafka to a new Delta
+table each time. All three places run all the time with slots for two tasks. They run the window
+in turn, and the first run of each warms up.
+
+The measured time is a window's time without the driver's wait for the engine: freezing,
+planning, looking, checking and committing. The driver does the same in all places, so the
+ratios matter.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tests.runner.spark.standalone import cluster
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 TOPIC_PARTITIONS, EACH = 8, 2
-"""Messages in a split."""
+"""The number of topic-partitions, and the number of messages in a split."""
 HERE = "local Spark"
 
 
 def measure_masters(
     programs: Mapping[str, Program], bootstrap: str, splits: int, rounds: int
 ) -> dict[str, list[float]]:
-    """The driver's seconds in each place, round by round."""
+    """Returns the driver's seconds in each place, for each round."""
     topic, messages = f"bench.places.{splits}.{time.time_ns()}", splits * EACH
     fill(bootstrap, topic, SMALL.values(), messages, partitions=TOPIC_PARTITIONS)
     seconds: dict[str, list[float]] = {master_name: [] for master_name in programs}
@@ -64,7 +65,7 @@ def measure_masters(
 
 
 def main() -> None:
-    """Parse, run in turn, print."""
+    """Parses the arguments, measures in turn and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--splits", type=lambda text: tuple(map(int, text.split(","))), default=(8, 1_000)

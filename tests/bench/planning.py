@@ -1,9 +1,8 @@
-"""`make bench`, before the whole path: 1,000 hourly windows over 100 topic-partitions
-are planned, in order and in any order.
+"""`make bench`, first part: 1,000 hourly windows over 100 topic-partitions are planned.
 
-What is measured is windrow, not Kafka: the broker is in memory, the ledger in a file,
-and each window's plan is frozen as a run does it. Exits with 1 if a limit is broken;
-CPU seconds far below the seconds tell a busy machine or a slow disk.
+They are planned in order and in random order. Only windrow is measured, not Kafka: the broker
+is in memory, the ledger in a file, and each plan is frozen as in a run. The exit code is 1 if a
+limit is broken. CPU seconds far below the seconds indicate a busy machine or a slow disk.
 """
 
 from __future__ import annotations
@@ -42,13 +41,14 @@ HOUR = timedelta(hours=1)
 TOPIC = "bench.planning"
 MAX_SECONDS = 30
 LATER = 101
-"""Windows behind those that the ledger has: the first, and later ones."""
+"""The number of windows after the committed ones: the first, and later ones."""
 ORDERS = ("in order", "in any order")
 
 
 def filled(hours: int, partitions: int) -> MemoryBroker:
-    """A topic with one message per hour and topic-partition, each at a minute of its
-    own, and one more hour behind the last window.
+    """Returns a broker whose topic has a message for each hour and topic-partition.
+
+    Each topic-partition has its own minute. One more hour follows the last window.
     """
     broker = MemoryBroker()
     broker.create_topic(TOPIC, partitions)
@@ -63,7 +63,7 @@ def filled(hours: int, partitions: int) -> MemoryBroker:
 
 
 def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
-    """A pipeline with a ledger of its own and an empty table, long after the last window."""
+    """Returns a pipeline with its own ledger and an empty table, long after the last window."""
     attributes = {
         "id": "bench",
         "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
@@ -95,7 +95,7 @@ def _nothing_is_read(_: object) -> NoReturn:
 
 
 def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float, float]:
-    """Seconds, and CPU seconds, that the plans of these windows take, in this order.
+    """Returns the seconds and CPU seconds for the plans of these windows, in this order.
 
     Each message must be in one plan.
     """
@@ -110,8 +110,9 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
 
 
 def measure_ledger(committed: int) -> str:
-    """What the plan of a window costs, and its receipt's record, where the ledger has
-    so many windows, by a handle of its own; in words.
+    """Returns a printed line with the cost of a window's plan and of its receipt's record.
+
+    The ledger has this number of committed windows. A new handle of it is measured.
     """
     broker = filled(committed + LATER, 1)
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
@@ -134,13 +135,13 @@ def measure_ledger(committed: int) -> str:
 
 
 def freeze_plan(pipeline: Pipeline, hour: int) -> Plan:
-    """The plan of an hour, frozen as a run does it."""
+    """Returns the plan of an hour, frozen as in a run."""
     window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
     return freeze_plans(pipeline, [window], {window: None}, ignore)[0]
 
 
 def main() -> None:
-    """Parse, run, judge."""
+    """Parses the arguments, measures and checks the limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=1_000)
     parser.add_argument("--partitions", type=int, default=100)

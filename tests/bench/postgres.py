@@ -1,14 +1,16 @@
-"""What it costs to bring rows into PostgreSQL exactly once, beside a plain binary COPY
-of the same rows from memory into the same table.
+"""The cost of loading rows into PostgreSQL exactly once, compared with a plain binary COPY.
 
     python -m tests.bench.postgres [--rows 500000] [--rounds 5]
 
-The plain COPY is given bytes that windrow has encoded before, so it pays for no
-encoding, and it keeps no receipt. windrow's side goes from Arrow batches to the
-committed window: one task, or two side by side, encode and stage; then the driver
-streams their files in and commits. Both tables have the same index; a checkpoint
-precedes each round. Printed: rows a second of each side, and the ratio, the middle one
-of the rounds, the least and the greatest; what the encoding alone does, on one core.
+The plain COPY loads the same rows from memory into the same table. It gets bytes that windrow
+encoded before, so it pays for no encoding. It keeps no receipt.
+
+windrow's side begins with Arrow batches and ends with the committed window. One task, or two
+concurrent tasks, encode and stage the rows. Then the driver streams their files into the table
+and commits. Both tables have the same index, and a checkpoint precedes each round.
+
+The output has the rows a second of each side; the median, least and greatest ratio; and the
+rate of the encoding alone on one core.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ ROWS = pa.schema(
 
 
 def orders(n: int) -> pa.RecordBatch:
-    """Rows as a shop has them."""
+    """Returns rows like those of a shop."""
     dice = np.random.default_rng(0)
     return pa.record_batch(
         [
@@ -77,7 +79,7 @@ def orders(n: int) -> pa.RecordBatch:
 
 
 def messages(split: Split, n: int) -> pa.RecordBatch:
-    """The messages that the rows came from; nothing but their coordinates is looked at."""
+    """Returns the messages of the rows. Only their coordinates are used."""
     values = [
         [split.topic] * n,
         [0] * n,
@@ -101,7 +103,7 @@ def messages(split: Split, n: int) -> pa.RecordBatch:
 
 
 def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBatch) -> Staged:
-    """What one task does."""
+    """Does the work of one task."""
     stager, split_messages, offset_column = (
         stager_of(split),
         messages(split, BATCH),
@@ -131,9 +133,17 @@ def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBa
 def windrow_side(
     sink: PostgresBoth, number: int, rows: int, tasks: Executor, splits: int, batch: pa.RecordBatch
 ) -> tuple[float, float]:
-    """Seconds from the first batch to the committed window, and of those until all was staged.
+    """Returns the seconds until the commit, and the seconds until all rows are staged.
 
-    `tasks`: processes, one for each split.
+    Both begin with the first batch.
+
+    Args:
+        sink: the sink.
+        number: the window.
+        rows: the number of rows.
+        tasks: the processes.
+        splits: the number of splits, one for each process.
+        batch: the batch that is repeated.
     """
     planned = plan_of(
         sink, window(number), (number * rows, (number + 1) * rows), topics=[TOPIC_ALONE]
@@ -158,7 +168,7 @@ TOPIC_ALONE = type(TOPIC)(TOPIC.topic, TOPIC.topic_id, 1)
 
 
 def plain_side(connection: psycopg.Connection, octets: bytes) -> float:
-    """Seconds of one COPY, with its commit."""
+    """Returns the seconds of one COPY with its commit."""
     began = time.perf_counter()
     with connection.cursor().copy("COPY plain FROM STDIN (FORMAT binary)") as copy:
         copy.write(octets)
@@ -166,7 +176,7 @@ def plain_side(connection: psycopg.Connection, octets: bytes) -> float:
 
 
 def main() -> None:
-    """Measure, in turns."""
+    """Measures both sides in turn and prints."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -215,7 +225,7 @@ def main() -> None:
         f"{rows} rows of {len(octets) / rows:.0f} bytes; encoding alone {rows / encoding:,.0f}"
         " rows/s"
     )
-    print(f"plain COPY: {rows / median(plain[1:]):,.0f} rows/s")  # the first round warms up
+    print(f"plain COPY: {rows / median(plain[1:]):,.0f} rows/s")  # The first round warms up.
     for splits, seconds in ours.items():
         whole_s, staged_s = median(s for s, _ in seconds[1:]), median(s for _, s in seconds[1:])
         ratios = sorted(p / s for p, (s, _) in zip(plain[1:], seconds[1:], strict=True))

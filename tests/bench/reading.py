@@ -1,7 +1,8 @@
-"""What reading costs by itself: one topic-partition, by either way to fetch messages,
-in turns, each in a process of its own on one core.
+"""The cost of reading alone: one topic-partition, by each way to fetch messages.
 
 python -m tests.bench.reading [--messages 1000000] [--rounds 3]
+
+The ways take turns. Each has its own process on one core.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from windrow.ingest.source.reader.reader import KafkaReader
 
 TOPIC = "bench.reading"
 RUNS = 3
-"""Of one process, which reports its best: the first one warms up."""
+"""The number of runs of one process, which reports the best. The first run warms up."""
 
 
 def read(bootstrap: str, fetching: str, messages: int) -> None:
-    """Read in this process and print the figures as JSON. The memory is that of the
-    whole process, with all that it loaded.
+    """Reads in this process and prints the figures as JSON.
+
+    The memory is that of the whole process with all its modules.
     """
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     broker = KafkaBroker(bootstrap, {})
@@ -54,7 +56,7 @@ def read(bootstrap: str, fetching: str, messages: int) -> None:
 
 
 def main() -> None:
-    """Fill a topic, let both read it in turns, print medians."""
+    """Fills a topic, lets the ways read it in turn, and prints medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,11 +1,11 @@
-"""What this tree costs beside another revision of it: the command, a worker, a window without
-steps.
+"""The cost of this tree compared with another revision: the command, a worker, and a window.
 
 python -m tests.bench.revisions REVISION [--messages 1000000] [--rounds 5]
 
-The revision is checked out below .windrow and runs in this environment. `windrow --help` is a new
-process each time, and a window is a run of a process that stays; both trees take turns. The
-revision's machine code is compiled before, and the first turn of each warms up.
+The window has no steps. The revision is checked out below .windrow and runs in this
+environment. `windrow --help` is a new process each time, and a window is a run of a process
+that stays. Both trees take turns. The revision's machine code is compiled before, and the first
+turn of each warms up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HELP = "import sys; from windrow.ingest.cli.main import main; sys.argv[1:] = ['-
 
 
 def checked_out(revision: str) -> Path:
-    """The files of a revision, which git has no part in."""
+    """Returns a folder with the files of a revision, without git's data."""
     folder = CACHE / "revisions" / revision
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -50,7 +50,7 @@ def checked_out(revision: str) -> Path:
 
 
 def help_seconds(tree: Path) -> float:
-    """Seconds of `windrow --help`."""
+    """Returns the seconds of `windrow --help`."""
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, "-c", HELP],
@@ -64,7 +64,7 @@ def help_seconds(tree: Path) -> float:
 
 
 def windows(trees: list[Path], messages: int, rounds: int, scratch: Path) -> list[list[Run]]:
-    """The runs of each tree, after the first."""
+    """Returns the runs of each tree, without the first."""
     side, topic = windrow("table", ""), "bench.revisions"
     runs: list[list[Run]] = [[] for _ in trees]
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def windows(trees: list[Path], messages: int, rounds: int, scratch: Path) -> lis
         programs = [
             stack.enter_context(
                 Program(
-                    # Spark's workers import from the folder that its driver begins in
+                    # Spark's workers import from the folder in which its driver starts.
                     [*("env", "-C", tree), sys.executable, PROGRAM, bootstrap],
                     scratch / str(n),
                     {"PYTHONPATH": str(tree)},
@@ -96,7 +96,7 @@ def windows(trees: list[Path], messages: int, rounds: int, scratch: Path) -> lis
 
 
 def line_of(label: str, ours: list[float], others: list[float]) -> str:
-    """Both medians, and the ratio round by round."""
+    """Returns a line with both medians, and the ratio of each round."""
     our_spread, their_spread = Spread.of(ours), Spread.of(others)
     ratio = Spread.of([a / b for a, b in zip(ours, others, strict=True)])
     return (
@@ -106,7 +106,7 @@ def line_of(label: str, ours: list[float], others: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,9 @@
-"""What naming schemas costs: the same orders in Avro, plain, behind the id of one
-schema, and behind those of eight in turn; on one core.
+"""The cost of schema ids: the same orders in Avro without ids, with one id, and with eight.
 
 python -m tests.bench.schemas [--messages 1000000] [--runs 6]
 
-A run is a batch of 32,768 messages after the other, as a task has them; the best of the
-runs counts.
+It has one core. A run decodes batches of 32,768 messages, as a task does. The result is the
+best run.
 """
 
 from __future__ import annotations
@@ -35,7 +34,10 @@ SEVERAL = 8
 
 
 def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
-    """So many messages with these values in turn, in batches as a reader gives them."""
+    """Returns this number of messages in batches, as a reader gives them.
+
+    The values are repeated.
+    """
     value_column = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
     plain = {"topic": "orders", "partition": 0, "offset": 0, "timestamp_type": "CreateTime"}
     columns = [
@@ -54,7 +56,7 @@ def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
 
 
 def once(decode: Decode, work: list[pa.RecordBatch]) -> float:
-    """CPU seconds of a run."""
+    """Returns the CPU seconds of a run."""
     began = time.process_time()
     for batch in work:
         assert len(decode(batch).dead_index) == 0
@@ -62,7 +64,7 @@ def once(decode: Decode, work: list[pa.RecordBatch]) -> float:
 
 
 def main() -> None:
-    """All three."""
+    """Measures all three cases and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=6)
@@ -85,8 +87,8 @@ def main() -> None:
         ),
     }
     work = {name: batches(messages, options.messages) for name, (_, messages) in sides.items()}
-    # In turns: whether the C library gives memory back between two batches is by
-    # chance, and for all that come after.
+    # In turns: the C library gives memory back between two batches at random, and this affects
+    # all later runs.
     rounds = [
         {name: once(decode, work[name]) for name, (decode, _) in sides.items()}
         for _ in range(options.runs)

@@ -1,15 +1,16 @@
-"""How soon Spark's first task begins, and how long the command takes for a small window: by a
-Spark of the run's own, with Java's archive of its classes and without, and on one that is up.
+"""The time until Spark's first task begins, and the time of the command for a small window.
 
-`python -m tests.bench.startup [ROUNDS]`; `make setup` has made the archive. It is
-counted from where a run asks for it, in a process of its own each time, whose loading
-of Spark's client counts; the ways alternate. On a server (`windrow spark run`) there is
-a first client, whose workers are new, and a next one, which finds them warm; either has
-later runs.
+    python -m tests.bench.startup [ROUNDS]
 
-A window of the command has 3,600 messages on the embedded broker, and goes into a Delta table;
-the command is timed from its start to its end. A fresh machine has windrow and its packages as
-pip installs them, with their bytecode, and nothing of what `windrow prepare` makes.
+Spark belongs to the run, with and without Java's class archive, or is already running. `make
+setup` makes the archive. The time begins where a run asks for its task. Each run has its own
+process, so the load of Spark's client counts. The ways alternate. A server (`windrow spark
+run`) has a first client, whose workers are new, and a next client, whose workers are warm. Each
+client has later runs.
+
+A window of the command has 3,600 messages on the embedded broker, and goes into a Delta table.
+The command is timed from its start to its end. A fresh machine has windrow and its packages as
+pip installs them, with their bytecode, but without the files of `windrow prepare`.
 """
 
 from __future__ import annotations
@@ -47,18 +48,20 @@ SPLITS = [Split("t", partition, 0, 1) for partition in range(2)]
 
 
 class Begins:
-    """Says when it was called, in seconds of a clock that all processes share."""
+    """A task that says when it was called, in seconds of a clock that all processes share."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns a staged result with the current time."""
         return staged(split, str(time.monotonic()))
 
 
 def measure(connection: str) -> None:
-    """In a fresh process: print the seconds from a run's begin to its first task's, for
-    one run after the other.
+    """Prints the seconds from a run's begin to its first task, for several runs.
 
-    `connection`: or an address.
+    The process is new.
+
+    Args:
+        connection: a key of `COLD`, or a Connect server's address.
     """
     begun = time.monotonic()
     from windrow.ingest.runner.spark.engine import SparkEngine
@@ -100,7 +103,7 @@ def _measure_apart(connection: str) -> list[float]:
 
 
 def commands(rounds: int) -> dict[str, list[float]]:
-    """The seconds of `windrow run`, by the way in which its window runs."""
+    """Returns the seconds of `windrow run` for each way to run its window."""
     seconds_by_name: dict[str, list[float]] = defaultdict(list)
     with (
         tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
@@ -120,7 +123,7 @@ def commands(rounds: int) -> dict[str, list[float]]:
                     run(4 * n + 2, "--connect", address)
                 )
             with fresh_machine(bytecode) as fresh:
-                plain = f"spark.driver.extraJavaOptions={JAVA}"  # no archive
+                plain = f"spark.driver.extraJavaOptions={JAVA}"  # without the archive
                 without = "--master", MASTER, "--conf", plain
                 seconds_by_name["on a fresh machine"].append(
                     run(4 * n + 3, *without, environment=fresh)
@@ -135,9 +138,12 @@ def commands(rounds: int) -> dict[str, list[float]]:
 
 @contextmanager
 def fresh_machine(bytecode: Path) -> Iterator[dict[str, str]]:
-    """An environment without machine code, which a process makes meanwhile and that is waited for.
+    """Yields the environment of a machine without windrow's machine code.
 
-    `bytecode`: the folder of the packages' own, made at the first call.
+    A process compiles the code meanwhile. It is awaited at the end.
+
+    Args:
+        bytecode: the folder of the packages' bytecode, which the first call makes.
     """
     environment = os.environ | {"PYTHONPYCACHEPREFIX": str(bytecode)}
     if not bytecode.exists():
@@ -157,7 +163,7 @@ def fresh_machine(bytecode: Path) -> Iterator[dict[str, str]]:
 
 
 def _runs(folder: Path, bootstrap: str) -> Callable[..., float]:
-    """A function that runs an hour of the topic, with these options, and says how long it took."""
+    """Returns a function that runs an hour of the topic with options, and returns its seconds."""
     spec = folder / "orders.yaml"
     written = windows.attributes_in(folder / "pipeline", bootstrap, "hourly")
     written["decode"] = {"schema": f"{windows.HERE}/orders_schema.py:Order"}
@@ -171,9 +177,9 @@ def _runs(folder: Path, bootstrap: str) -> Callable[..., float]:
 
 
 def command(*words: str, environment: dict[str, str] | None = None) -> float:
-    """The seconds of `windrow`, in an environment that is this process's if none is given."""
+    """Returns the seconds of `windrow`, by default in this process's environment."""
     began, nothing = time.monotonic(), subprocess.DEVNULL
-    subprocess.run(  # no pipes: Java holds them, and ends after the command
+    subprocess.run(  # No pipes: Java inherits them and ends after the command.
         [sys.executable, "-m", "windrow.ingest.cli.main", *words],
         env=environment,
         check=True,
@@ -185,8 +191,9 @@ def command(*words: str, environment: dict[str, str] | None = None) -> float:
 
 
 def main(rounds: int) -> None:
-    """Print a line for each way: the median with the least and the most, and the ratio
-    to a Spark of the run's own.
+    """Prints a line for each way.
+
+    It has the median, the least, the greatest, and the ratio to a Spark of the run's own.
     """
     assert archive_options(), "no archive: type `windrow prepare`"
     seconds_by_name: dict[str, list[float]] = defaultdict(list)

@@ -1,11 +1,13 @@
-"""What steps cost a million rows, in CPU seconds of one task, and nothing around them.
+"""The cost of steps for a million rows, in CPU seconds of one task, and nothing around them.
 
-python -m tests.bench.steps [--rows 500000] [--rounds 5]
+    python -m tests.bench.steps [--rows 500000] [--rounds 5]
 
-Batches of 32,768 rows (8,192 of the wide ones) go through an opened step, one after the other;
-each step takes its turn in a round. `sql` on small rows; with values that DuckDB refuses, one of
-a hundred, among nulls, which every second row has: only a batch that failed is looked at again;
-and on 60 columns of 2 KB, of which it computes five, or all.
+Batches of 32,768 rows (8,192 of the wide rows) go through an opened step in sequence. The steps
+take turns in a round. `sql` is measured on three kinds of rows:
+- small rows;
+- small rows with a text column: every second value is null, and one of a hundred is refused by
+  DuckDB. Only a batch that failed is examined again;
+- rows with 60 columns of 2 KB: the step computes five of them, or all.
 """
 
 from __future__ import annotations
@@ -28,12 +30,18 @@ from windrow.ingest.transform.sql.step import Sql
 
 BATCH, WIDE_BATCH = 32_768, 8_192
 LIMITS = {"small: filter, a column": 0.3}
-"""CPU seconds a million rows."""
+"""The most CPU seconds for a million rows."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A SELECT over a batch, and how many of its rows must come out of it."""
+    """A SELECT over a batch.
+
+    Attributes:
+        rows: the batch.
+        query: the SELECT.
+        out: the number of rows that must come out.
+    """
 
     rows: pa.RecordBatch
     query: str
@@ -41,7 +49,7 @@ class Case:
 
 
 def rows_of(shape: Shape, count: int) -> pa.RecordBatch:
-    """Rows of a shape's messages, in turn."""
+    """Returns a batch of a shape's messages, in turn."""
     values = shape.values()
     text = b"\n".join(values[i % len(values)] for i in range(count))
     table = pl.read_ndjson(io.BytesIO(text), schema=pl.Schema(shape.columns)).to_arrow()
@@ -51,7 +59,7 @@ def rows_of(shape: Shape, count: int) -> pa.RecordBatch:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type as windrow has it, of one of polars'."""
+    """Returns windrow's type for a type of polars."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _plain(f.type)) for f in kind])
     if pa.types.is_large_list(kind):
@@ -60,7 +68,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def with_codes(rows: pa.RecordBatch, bad: bool) -> pa.RecordBatch:
-    """With a column of numbers as text: half of them null, and perhaps one of a hundred bad."""
+    """Returns the rows with a column of numbers as texts.
+
+    Half of the texts are null. With `bad`, one of a hundred is no number.
+    """
     r = random.Random(4)
     codes = [
         "x1" if bad and n % 100 == 0 else None if r.random() < 0.5 else str(r.randrange(10**9))
@@ -70,13 +81,14 @@ def with_codes(rows: pa.RecordBatch, bad: bool) -> pa.RecordBatch:
 
 
 def cases() -> dict[str, Case]:
-    """All of them, by what is told of them."""
+    """Returns all cases by their descriptions."""
     small, wide = rows_of(SMALL, BATCH), rows_of(WIDE, WIDE_BATCH)
     filtered = "SELECT * REPLACE (round(amount * 100) AS amount) FROM rows WHERE currency <> 'CNY'"
     kept_count = sum(value != "CNY" for value in small["currency"].to_pylist())
     number = "SELECT * REPLACE (code::BIGINT AS code) FROM rows"
     good = BATCH - len(range(0, BATCH, 100))
-    # computed, though its values stay: what it costs is the way into DuckDB and back
+    # The columns are computed although their values don't change. So the cost is the transfer
+    # into DuckDB and back.
     five_columns, all_columns = (
         ", ".join(f"coalesce({name}, NULL) AS {name}" for name in names)
         for names in (wide.schema.names[:5], wide.schema.names)
@@ -94,7 +106,7 @@ def cases() -> dict[str, Case]:
 
 
 def once(case: Case, rows: int) -> float:
-    """CPU seconds a million rows."""
+    """Returns the CPU seconds for a million rows."""
     input_rows = decoded(case.rows)
     messages, step = messages_for(input_rows), Sql(case.query, "transform.steps.0", ()).open()
     step(input_rows, messages)
@@ -109,7 +121,7 @@ def once(case: Case, rows: int) -> float:
 
 
 def main() -> None:
-    """Measure, print, judge."""
+    """Measures, prints and checks the limits."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

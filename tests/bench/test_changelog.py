@@ -1,4 +1,4 @@
-"""A table with a primary key, held against the changelog of a real Flink's."""
+"""A table with a primary key has the same rows as the changelog of a real Flink."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 def test_it_is_what_flink_makes_of_the_topic(
     kafka: str, tmp_path: Path, dice: random.Random, where: str
 ) -> None:
-    """Updates, deletes, messages without a key; and of a filter, rows that come to fit it and
-    cease to: whatever order the windows are committed in, the rows that are left are Flink's.
+    """The rows of windrow and Flink are the same, in any order of commits.
+
+    The topic has updates, deletes and messages without a key. With a filter, rows begin and
+    cease to meet it.
     """
     windrow_customers, flink_customers = compare_customers(
         kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where)

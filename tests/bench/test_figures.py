@@ -1,4 +1,4 @@
-"""What is made of measured figures: ratios of a round, spreads, growth, limits, and the page."""
+"""The evaluation of measured figures: ratios, spreads, growth, limits and the page."""
 
 from __future__ import annotations
 
@@ -45,34 +45,35 @@ RUN = Run(1.0, 1.5, 1_000, {"Java": 700.0, "worker": 300.0}, 1_200.0)
 def side(
     name: str, does: str, *seconds: float, failed: str = "", worker: float = 300.0
 ) -> Measured:
-    """A side that took so long in its rounds, and three seconds the first time."""
+    """Returns a side with these seconds in its rounds, and three seconds in its first run."""
     peaks = {"Java": 700.0, "worker": worker}
     runs = tuple(msgspec.structs.replace(RUN, seconds=s, peaks=peaks) for s in seconds)
     return Measured(name, does, "1.0", 2.0, msgspec.structs.replace(RUN, seconds=3.0), runs, failed)
 
 
 def result(part: str, *sides: Measured) -> Result:
-    """A part of a thousand messages."""
+    """Returns the result of a part with a thousand messages."""
     return Result(part, "2026-01-05", "abc", "a machine", 60.0, 1_000, 158, 4, sides)
 
 
 def grown(*points: Point) -> Growth:
-    """A growth of rows, one size of which was left out."""
+    """Returns a growth of rows with one size left out."""
     return Growth(
         "growth.rows", "2026-01-05", "abc", "a machine", 9.0, "More rows", points, (1_000,)
     )
 
 
 def test_a_ratio_is_of_one_round() -> None:
-    """What the machine did to a round hits both: the median of the ratios, not the
-    ratio of the medians.
+    """A ratio compares runs of the same round, because the machine affects both.
+
+    So it is the median of the ratios, not the ratio of the medians.
     """
     ours, peer = side("windrow", "all", 1.0, 10.0, 2.0), side("peer", "all", 2.0, 20.0, 8.0)
     assert ratios(ours, peer) == Spread(0.5, 0.25, 0.5)
 
 
 def test_who_failed_has_no_ratio() -> None:
-    """Rounds before a failure prove nothing."""
+    """A side that failed has no ratio, even if it has earlier rounds."""
     ours, peer = (
         side("windrow", "all", 1.0),
         side("peer", "all", 2.0, failed="read 3 of 4 messages"),
@@ -87,14 +88,15 @@ def test_who_failed_has_no_ratio() -> None:
     [((1, 10, 100), 1.0), ((1, 1, 100), 2.0), ((5, 5, 5), 0.0), ((3,), 0.0)],
 )
 def test_the_steepest_step_counts(seconds: tuple[int, ...], expected: float) -> None:
-    """A growth that is linear on the whole and quadratic at its end is told as quadratic."""
+    """A growth that is linear overall and quadratic at its end counts as quadratic."""
     points = [Point(10**i, s, s, 0.0) for i, s in enumerate(seconds)]
     assert exponent(points) == pytest.approx(expected)
 
 
 def test_limits_are_held_against_medians() -> None:
-    """A ratio above its limit, a worker above its memory, and any side that failed are
-    told; what is within says nothing.
+    """A ratio above its limit, a worker above its memory, and a failed side are reported.
+
+    The ratio is a median. Figures within the limits are not reported.
     """
     fine = (
         side("windrow", "all", 1.0, 9.0, 1.0),
@@ -127,7 +129,7 @@ def test_limits_are_held_against_medians() -> None:
 
 
 def test_growth_is_at_most_linear() -> None:
-    """A step that is steeper is told, and a worker that grows with its window."""
+    """A growth that is steeper than linear is reported, and a worker that grows with its window."""
     assert (
         list(
             find_broken_limits(
@@ -146,9 +148,7 @@ def test_growth_is_at_most_linear() -> None:
 
 
 def test_a_page_has_every_result() -> None:
-    """Medians with their range, start-up apart, failures in words, growth with its
-    steepest step, and what steps have printed.
-    """
+    """The page has medians with ranges, start-up times, failures, growths and steps' output."""
     compared = result(
         "small.table",
         side("windrow", "all", 1.0, 2.0),
@@ -201,7 +201,7 @@ def test_a_page_has_every_result() -> None:
 
 
 def test_numbers_keep_three_digits() -> None:
-    """So that a column can be read."""
+    """Numbers have three digits, so that a column is readable."""
     assert [number(v) for v in (0.256, 5.6789, 56.789, 567.89, 5678.9)] == [
         "0.26",
         "5.68",
@@ -212,14 +212,15 @@ def test_numbers_keep_three_digits() -> None:
 
 
 def test_results_survive_their_file() -> None:
-    """What was kept is what was measured."""
+    """A result is the same after it is written and read."""
     measured_result: Any = result("small.raw", side("windrow", "all", 1.0))
     assert msgspec.json.decode(msgspec.json.encode(measured_result), type=Result) == measured_result
 
 
 def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
-    """Below any folder, also a partition's, with a suffix or, as Flink writes, without; logs,
-    their checkpoints, checksums and markers are no rows.
+    """Rows are counted by the footers of Parquet files, in any folder and with any suffix.
+
+    Flink writes files without a suffix. Logs, checkpoints, checksums and markers don't count.
     """
     (tmp_path / "a" / "_delta_log").mkdir(parents=True)
     (tmp_path / "a" / "_window=1").mkdir()
@@ -232,7 +233,7 @@ def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
 
 
 def test_types_are_told_in_peers_words() -> None:
-    """The same columns for all: nested ones, too."""
+    """The peers get the same column types in their own words, also nested ones."""
     nested = pl.List(pl.Struct({"a": pl.Int32, "b": pl.List(pl.String)}))
     assert spark_type(nested) == "array<struct<a: int, b: array<string>>>"
     assert flink_type(nested) == "ARRAY<ROW<`a` INT, `b` ARRAY<STRING>>>"
@@ -241,8 +242,9 @@ def test_types_are_told_in_peers_words() -> None:
 
 @pytest.mark.parametrize("sink", BESIDE_DECODING)
 def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
-    """A sink's cost is that above the same program, which writes nothing; a peer writes
-    to the same kind of place.
+    """A sink is compared with the same program without a sink.
+
+    A peer is compared with the same kind of target.
     """
     ours, peer = BESIDE_DECODING[sink]
     assert ours.name == "windrow"
@@ -251,7 +253,10 @@ def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
 
 
 def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
-    """Of gzipped files at any depth; a log's are no rows."""
+    """Lines of gzipped files are counted at any depth, without their headers.
+
+    A log's lines don't count.
+    """
     for name in ("a/1.csv.gz", "2.csv.gz", "_windrow/3.csv.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(gzip.compress(b"head\nrow\nrow\n"))
@@ -259,9 +264,7 @@ def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_sink_is_measured() -> None:
-    """A kind that is added has its rows: what it costs above decoding, and what
-    committed windows cost the next one.
-    """
+    """Each kind of sink is measured: its cost above decoding, and the cost of committed windows."""
     assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(SINKS)
     assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(COMMITTED)
     assert {"parquet", "jsonl", "csv"} <= set(SINKS)
@@ -270,8 +273,9 @@ def test_every_kind_of_sink_is_measured() -> None:
 
 @pytest.mark.parametrize("stage", COMPARISONS)
 def test_every_side_can_be_told_every_job(stage: str) -> None:
-    """No side has a type of a shape missing; windrow is what others are held against;
-    topic-partitions end where all messages are.
+    """Each side can be given each job, and windrow is the first side.
+
+    The stops of the topic-partitions cover all messages.
     """
     for shape in SHAPES.values():
         job = Job("127.0.0.1:9", "t", shape, 10, Path("/nowhere"))
@@ -282,8 +286,9 @@ def test_every_side_can_be_told_every_job(stage: str) -> None:
 
 @pytest.mark.parametrize("kind", LOOKUPS)
 def test_lookups_are_beside_none(kind: str) -> None:
-    """Each side that looks up is held against what the table says; the last one does the
-    same without.
+    """Each side with a lookup is checked against the table.
+
+    The last side does the same without it.
     """
     job = Job("127.0.0.1:9", "t", LOOKED_UP, 10, Path("/nowhere"), "postgresql://me@h:1/d", "/c")
     *sides, last = LOOKUPS[kind]
@@ -292,9 +297,7 @@ def test_lookups_are_beside_none(kind: str) -> None:
 
 
 def test_other_answers_are_a_failure(tmp_path: Path) -> None:
-    """A row without its answer, or with another one's, isn't passed over; too few rows are
-    counted.
-    """
+    """A row with a missing or wrong answer raises FailedError, and missing rows are counted."""
     few = replace(LOOKED_UP, values=partial(values, 1_000))
     orders = pl.read_ndjson(io.BytesIO(b"\n".join(few.values())))
     number = pl.col("customer").str.strip_prefix("customer-").cast(pl.Int64)
@@ -312,8 +315,10 @@ def test_other_answers_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_growing_windows_have_their_messages() -> None:
-    """Each window has as many, and the log goes on behind the last one; the messages of
-    a size without windows are of one day.
+    """Each window of a growth has the same number of messages.
+
+    The log continues after the last window. The messages of a size without windows are of one
+    day.
     """
     windows = KINDS["windows"].grown_of(10)
     assert windows.every_ms * windows.messages == 11 * 60_000
@@ -325,12 +330,12 @@ def test_growing_windows_have_their_messages() -> None:
 
 @pytest.mark.parametrize("step", [*STEPS, *(program for program, *_ in WINDOWS.values())])
 def test_every_step_has_its_program(step: str) -> None:
-    """A part of the benchmark that a step's program stands for is run by its name."""
+    """Each step's part of the benchmark has a program of its name."""
     assert (Path(__file__).parent / f"{step}.py").is_file()
 
 
 def test_parts_are_chosen_by_name_or_kind() -> None:
-    """No word is all of them; a word that names none ends it."""
+    """Without a word all parts are chosen. A word that names none ends the program."""
     assert choose_parts([]) == list(PARTS)
     assert choose_parts(["growth", "small.raw"]) == [
         "small.raw",

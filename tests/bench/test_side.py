@@ -1,4 +1,4 @@
-"""A side that didn't do its job is a failure, and what it costs is seen from outside."""
+"""A side that didn't do its job has failed. Its cost is measured from outside."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WORKS = (
 
 
 def program(text: str, folder: Path) -> Program:
-    """A process that runs a text."""
+    """Returns a process that runs the text."""
     return Program([sys.executable, "-c", text], folder / "side", {})
 
 
 def test_fewer_rows_are_a_failure(tmp_path: Path) -> None:
-    """Whether they were read or written: a peer that leaves rows out isn't fast."""
+    """A side that reads or writes too few rows has failed, because leaving rows out isn't fast."""
     with program(ANSWERS, tmp_path) as side:
         assert side.run({"rows": 3}, 3).rows == 3
         with pytest.raises(FailedError, match="read 2 of 3 messages"):
@@ -39,7 +39,7 @@ def test_fewer_rows_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_who_ends_says_why(tmp_path: Path) -> None:
-    """Before it is ready, or in a job: what it said last is part of the failure."""
+    """A side that ends has failed. The failure has the last lines of its log."""
     with pytest.raises(FailedError, match=r"ended; its log ends with:\n(.|\n)*no such jar"):
         program("raise SystemExit('no such jar')", tmp_path)
     with program(
@@ -52,8 +52,9 @@ def test_who_ends_says_why(tmp_path: Path) -> None:
 
 
 def test_what_children_cost_counts(tmp_path: Path) -> None:
-    """CPU seconds of a child that has ended by then, and its memory; a program that
-    tells its own seconds is believed.
+    """The CPU seconds and the memory of ended children count.
+
+    A program's own seconds replace the measured time.
     """
     with program(WORKS, tmp_path) as side:
         run = side.run({}, 3)

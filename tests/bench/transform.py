@@ -1,11 +1,10 @@
-"""What a step costs a window: orders as JSON, from Kafka to the committed table, without
-one, and with one of each kind but lookups.
+"""The cost of a step for a window: orders as JSON, from Kafka to the committed table.
 
 python -m tests.bench.transform [--messages 1000000] [--rounds 5]
 
-One topic, and a process of windrow's with two tasks for each way, which take turns; the
-first turn of each warms up. Besides the time, how much memory the largest worker and
-Java have had at their highest.
+The ways are no step, and one step of each kind except lookups. They read the same topic. Each
+way has a process of windrow with two tasks. The processes take turns, and the first turn of
+each warms up. The output also has the peak memory of the largest worker and of Java.
 """
 
 from __future__ import annotations
@@ -36,13 +35,16 @@ WAYS = {
     "spark: all rows as they are": {"spark": "measured/functions.py:same"},
     "spark: the newest of each id": {"spark": "measured/functions.py:newest"},
 }
-"""In words, and the step. Lookups are measured beside Flink's: `parts/sides.py: LOOKUPS`."""
+"""The measured ways: a description and the step.
+
+Lookups are compared with Flink's in `parts/sides.py: LOOKUPS`.
+"""
 MOST_MB = 500
-"""Of a worker, with any step."""
+"""The most MB of a worker, with any step."""
 
 
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
-    """The runs of each way, after the first."""
+    """Returns the runs of each way, without the first."""
     side, topic = windrow("table", ""), "bench.transform"
     runs: dict[str, list[Run]] = {step_name: [] for step_name in WAYS}
     with ExitStack() as stack:
@@ -69,7 +71,7 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,14 +1,17 @@
-"""What it costs to merge a window into a table with a primary key, beside deltalake's
-own merge of the same changes into the same rows.
+"""The cost of merging a window into a table with a primary key.
+
+It is compared with deltalake's own merge.
 
     python -m tests.bench.upserts [--rows 2000000] [--changes 200000] [--windows 3]
 
-Each side is a process of its own. The table has so many customers of some 100 bytes;
-each window changes so many of them, chosen at random: of a hundred 90 are updates, 5
-deletes, 5 new. Printed: seconds a window for the commit alone (what was staged lies
-there), and the peak of the process, which also makes and stages the changes.
-deltalake's merge keeps no receipt, no checksums and no order of windows: it is told the
-last change of each key, worked out beforehand.
+deltalake merges the same changes into the same rows. Each side has its own process. The table
+has the given number of customers of about 100 bytes. Each window has the given number of
+changes of random customers: 90 % are updates, 5 % deletes, 5 % new.
+
+The output has the seconds of each window's commit alone, without the staging, and the peak
+memory of the process, which also makes and stages the changes. deltalake's merge keeps no
+receipt, no checksums and no order of windows. It gets only the last change of each key, which
+is computed before.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ BATCH = 32_768
 
 
 def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
-    """Those of a window; the first one's are all customers."""
+    """Returns the changes of a window. The first window's changes insert all customers."""
     dice = np.random.default_rng(number)
     if not number:
         ids, deleted = np.arange(rows), np.zeros(rows, np.bool_)
@@ -69,7 +72,7 @@ def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
 
 
 def messages(split: Split, start: int, stop: int) -> pa.RecordBatch:
-    """With nothing in them: their coordinates are all that is looked at."""
+    """Returns messages without contents, because only their coordinates are used."""
     n = stop - start
     columns = {
         "topic": pa.repeat(split.topic, n),
@@ -94,12 +97,12 @@ def messages(split: Split, start: int, stop: int) -> pa.RecordBatch:
 
 
 def peak() -> int:
-    """Of this process so far, in bytes."""
+    """Returns the peak memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list[float]:
-    """Seconds of each commit."""
+    """Returns the seconds of each commit by windrow."""
     sink, took, first_offset = (
         DeltaKeyedBoth(str(folder / "windrow"), ROWS, PrimaryKey(("id",))),
         [],
@@ -139,7 +142,7 @@ def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list
 
 
 def merged_by_deltalake(folder: Path, rows: int, count: int, windows: int) -> list[float]:
-    """The same."""
+    """Returns the seconds of each merge by deltalake."""
     uri, took = str(folder / "deltalake"), []
     for number in range(windows + 1):
         window_changes = changes(number, rows, count)
@@ -170,7 +173,7 @@ SIDES = {"windrow": merged_by_windrow, "deltalake": merged_by_deltalake}
 
 
 def main() -> None:
-    """Print a line a side."""
+    """Prints a line for each side."""
     parser = argparse.ArgumentParser()
     for name, default in (("rows", 2_000_000), ("changes", 200_000), ("windows", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)

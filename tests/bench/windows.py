@@ -1,13 +1,12 @@
-"""What a small window costs beyond reading and decoding its messages: a backfill of
-many, and the same again when all are committed.
+"""The cost of a small window beyond reading and decoding its messages.
 
-On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster
-over a range of partitions. What reading and decoding take is told by one window over
-the same messages.
+It measures a backfill of many windows, and the same again when all are committed. They run on
+the embedded broker, Spark and Delta: by `run_windows`, and by one run of Dagster over a range
+of partitions. One window over the same messages shows the cost of reading and decoding.
 
-With `--committed N` instead what a table of N committed windows costs the next one,
-beside a table of ten: without Spark, and for each kind of sink, or those that `--sink`
-names.
+With `--committed N` it measures the next window's cost for a table of N committed windows,
+compared with a table of ten. This is without Spark, for each kind of sink, or those of
+`--sink`.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ TOPIC = "bench.windows"
 
 
 def fill(bootstrap: str, windows: int, per_window: int, partitions: int) -> None:
-    """`per_window` messages in every minute, in turn over the topic-partitions, and some
-    behind the last window.
+    """Fills the topic with `per_window` messages a minute, and some after the last window.
+
+    They are distributed in turn over the topic-partitions.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[
@@ -68,7 +68,7 @@ def fill(bootstrap: str, windows: int, per_window: int, partitions: int) -> None
 
 
 def attributes_in(folder: Path, bootstrap: str, grid: str) -> dict[str, object]:
-    """What a spec says of a pipeline with a fresh table and ledger."""
+    """Returns the contents of a spec for a pipeline with a new table and ledger."""
     folder.mkdir()
     return {
         "id": "bench",
@@ -81,17 +81,17 @@ def attributes_in(folder: Path, bootstrap: str, grid: str) -> dict[str, object]:
 
 
 def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
-    """The same as a spec."""
+    """Returns the spec of such a pipeline."""
     return parse_spec(attributes_in(folder, bootstrap, grid), HERE)
 
 
 def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) -> Pipeline:
-    """The same, assembled."""
+    """Returns such a pipeline, assembled with a Spark session."""
     return assemble(spec_in(folder, bootstrap, grid), SparkEngine(lambda: session.sparkContext))
 
 
 def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> float:
-    """Seconds of one run over the windows' partitions, on the Spark session that is there."""
+    """Returns the seconds of one run over the windows' partitions, on the given Spark session."""
     import dagster as dg
 
     from windrow.assets.dagster_internals import range_tags
@@ -118,7 +118,7 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
 
 
 def seconds_of(pipeline: Pipeline, windows: Sequence[Window]) -> float:
-    """Seconds that all of them take."""
+    """Returns the seconds of all windows."""
     began = time.perf_counter()
     for _ in run_windows(pipeline, windows, Request("bench")):
         pass
@@ -126,9 +126,7 @@ def seconds_of(pipeline: Pipeline, windows: Sequence[Window]) -> float:
 
 
 def beside_ten(kinds: Sequence[str], committed: int) -> None:
-    """Print the costs of a window at a table of ten committed ones, and of so many, of
-    each kind of sink.
-    """
+    """Prints each sink's cost of a window after ten and after `committed` windows."""
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         for kind in kinds:
             for windows in (10, committed):
@@ -141,7 +139,7 @@ def beside_ten(kinds: Sequence[str], committed: int) -> None:
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Parses the arguments, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--messages", type=int, default=1_000, help="in each")

@@ -1,17 +1,16 @@
-"""What a second worker is worth: one window on a cluster of one worker and on one of
-two, each with a core that it is pinned to.
+"""The gain from a second worker: one window on a cluster of one worker, and on one of two.
 
-    python -m tests.bench workers [--messages 8000000] [--rounds 5]
+    python -m tests.bench.workers [--messages 8000000] [--rounds 5]
 
-Both clusters are up all the time, and run the window in turn; the first five of each
-warm it up. From Kafka to a committed Delta table, whose rows are counted. The workers
-are bare: they have none of windrow's code.
+Each worker is pinned to its own core. Both clusters run all the time and take turns with the
+window. The first five runs of each warm it up. A window goes from Kafka to a committed Delta
+table, whose rows are counted. The workers have none of windrow's code.
 
-Broker and driver need a processor, too. On a machine with no more cores than workers, a
-worker that is alone leaves them a core that two workers don't: so it is measured both
-ways, with a second core for them, and with all that there is on the worker's own. The
-first says what a second worker is worth where broker and driver had room before; the
-second, what a second core is worth to all.
+Broker and driver need a processor too. On a machine with only as many cores as workers, a
+single worker leaves them a core that two workers don't. So the single worker is measured twice:
+with a second core for broker and driver, and with everything on the worker's own core. The
+first shows the gain from a second worker where broker and driver had room. The second shows the
+gain from a second core for everything.
 """
 
 from __future__ import annotations
@@ -39,16 +38,21 @@ from tests.runner.spark.standalone import cluster
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _LITTLE_SECONDS = 0.1
-# while the executors' JVMs still compile, two of them have twice as much to compile as
-# one
+# While the executors' JVMs still compile code, two of them compile twice as much as one.
 _WARM_UP_RUNS = 5
 
 
 @dataclass
 class Workers:
-    """A cluster of so many, with a driver that takes jobs, and what it took for them.
+    """A cluster with a driver that takes jobs, and the figures of its runs.
 
-    `cores`: where all else is meanwhile, as broker and driver.
+    Attributes:
+        processes: the workers.
+        side: the measured program.
+        program: the driver's process.
+        cores: the cores of all other processes, such as broker and driver.
+        seconds: the seconds of each run.
+        tasks_seconds: the workers' CPU seconds of each run.
     """
 
     processes: list[psutil.Process]
@@ -59,7 +63,7 @@ class Workers:
     tasks_seconds: list[float] = field(default_factory=list)
 
     def run(self, bootstrap: str, topic: str, messages: int) -> None:
-        """One window, timed."""
+        """Runs one window and records its times."""
         job = Job(bootstrap, topic, SMALL, messages, self.program.out)
         cpu_before = sum(map(_cpu_seconds, self.processes))
         with _others_on(self.cores):
@@ -73,7 +77,7 @@ class Workers:
         self.tasks_seconds.append(sum(map(_cpu_seconds, self.processes)) - cpu_before)
 
     def line_of(self) -> str:
-        """A line for people, of all rounds that count."""
+        """Returns a printed line about all runs after the warm-up."""
         seconds, tasks = (
             statistics.median(self.seconds[_WARM_UP_RUNS:]),
             statistics.median(self.tasks_seconds[_WARM_UP_RUNS:]),
@@ -85,7 +89,7 @@ class Workers:
 
 @contextmanager
 def workers(count: int, bootstrap: str, scratch: Path) -> Iterator[Workers]:
-    """A cluster whose n-th worker has the n-th core to itself, as far as windrow goes."""
+    """Yields a cluster whose n-th worker is pinned to the n-th core."""
     with cluster(scratch / f"cluster-{count}", count) as spark_cluster:
         processes = list(spark_cluster.workers.values())
         for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
@@ -100,23 +104,25 @@ def workers(count: int, bootstrap: str, scratch: Path) -> Iterator[Workers]:
 
 
 def _pin(process: psutil.Process, cores: Collection[int]) -> None:
-    """Put it on cores, and with it all that it will begin: a thread begins where the
-    one is that begins it.
+    """Pins a process and its future threads to cores.
+
+    A new thread starts on the cores of the thread that creates it.
     """
     pinned = False
     while not pinned:
         pinned = True
         for thread in process.threads():
-            with suppress(ProcessLookupError):  # it has ended meanwhile
+            with suppress(ProcessLookupError):  # The thread may have ended meanwhile.
                 if os.sched_getaffinity(thread.id) != set(cores):
-                    pinned = False  # and may have begun others since they were listed
+                    pinned = False  # It may have created other threads since they were listed.
                     os.sched_setaffinity(thread.id, cores)
 
 
 @contextmanager
 def _others_on(cores: frozenset[int]) -> Iterator[None]:
-    """Hold all that isn't pinned, this process and what it began, to some of its cores
-    until the end of the block.
+    """Restricts all processes that aren't pinned to some cores until the end of the block.
+
+    These are this process and its children.
     """
     all_cores = os.sched_getaffinity(0)
     own_process = psutil.Process()
@@ -135,8 +141,9 @@ def _others_on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def _strays(processes: list[psutil.Process]) -> list[str]:
-    """What workers have begun that isn't on their cores and does anything there; a
-    shell that a JVM asks for a number isn't looked at.
+    """Returns the workers' processes that aren't on their cores and use CPU time there.
+
+    A shell that a JVM starts to ask for a number is ignored.
     """
     strays = []
     for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
@@ -153,7 +160,7 @@ def _strays(processes: list[psutil.Process]) -> list[str]:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    """Of all that it has begun, as far as it lives or has been waited for."""
+    """Returns the CPU seconds of the process and its children, living or awaited."""
     times = [
         process_begun.cpu_times() for process_begun in (process, *process.children(recursive=True))
     ]
@@ -161,7 +168,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def main() -> None:
-    """Parse, run in turn, print."""
+    """Parses the arguments, measures in turn and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=8_000_000)
     parser.add_argument("--rounds", type=int, default=5)

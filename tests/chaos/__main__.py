@@ -29,7 +29,7 @@ from tests.soak import seeds
 
 
 def tell(summary: RoundSummary) -> None:
-    """For people, then for programs."""
+    """Prints a round's summary, first as text, then as a line of JSON."""
     options = summary.options
     print(
         f"chaos: {options.kind}, seed {options.seed}: {options.windows} windows,"
@@ -52,7 +52,7 @@ def tell(summary: RoundSummary) -> None:
 
 
 def rounds(first: RoundOptions, minutes: float) -> list[RoundSummary]:
-    """Rounds until the minutes are over, or one has found something."""
+    """Runs rounds until the minutes are over, or a round has found something wrong."""
     end, done = time.monotonic() + 60 * minutes, list[RoundSummary]()
     for seed in seeds(first.seed):
         folder = Path(tempfile.mkdtemp(prefix="windrow-chaos-"))
@@ -72,7 +72,7 @@ def rounds(first: RoundOptions, minutes: float) -> list[RoundSummary]:
 
 
 def command(options: RoundOptions) -> str:
-    """What has a round again."""
+    """Returns the command that repeats a round."""
     twin = f" --twin {options.twin}" if options.twin else ""
     return (
         f"python -m tests.chaos --sink {options.kind} --seed {options.seed} --minutes 0 --windows"
@@ -81,7 +81,7 @@ def command(options: RoundOptions) -> str:
 
 
 def main() -> int:
-    """0 if nothing is wrong."""
+    """Runs the rounds, and returns 0 if nothing is wrong, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos",
         description=__doc__,

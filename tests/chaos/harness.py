@@ -1,15 +1,15 @@
-"""A round of chaos: windows of one table, each committed under faults that are drawn
-from a seed, while a reader looks on.
+"""A round of chaos: the windows of a table are committed under random faults.
 
-Each window has numbers of its own, drawn from the round's seed, so that a round has the
-same faults again; when exactly a process is hit in them is the machine's to say. Two
-windows are at work at a time. When a window's faults are over, it must commit within a
-few runs.
+A reader process looks at the table meanwhile. Two windows are committed at the same time. After
+a window's faults, it must commit within a few runs.
 
-The first faults of the windows are dealt like cards: of six windows that follow each
-other, each has another kind. And at every second turn who dies or stops at a named
-point does so between look and write, where it matters most. So what a broken sink does
-there is seen in any round of six windows, whatever its seed.
+The random numbers of each window come from the round's seed, so a repeated round has the same
+faults. The exact moment at which a fault hits a process depends on the machine.
+
+The first fault of each window is dealt like a card: six successive windows have six different
+kinds of faults. In every second group of six windows, attempts that die or stop at a named
+point do so between look and write, where most can go wrong. The first group is such a group. So
+a sink that is broken there is found in any round of six windows, with any seed.
 """
 
 from __future__ import annotations
@@ -42,17 +42,26 @@ from windrow.ingest.ports.sink import Capabilities, Delivered
 
 THREADS = 2
 LIMIT = 180
-"""Seconds after which an attempt without faults can only be hanging."""
+"""Seconds after which an attempt without faults must be hanging."""
 TELLS = 2
-"""Seconds that one that hangs has to write down where it stands."""
+"""Seconds in which a hanging attempt writes the stack of each thread."""
 UP = 300
-"""Seconds after which a server that was struck, perhaps twice in a row, isn't coming back."""
+"""Seconds that a server may take to come back, even if it was struck twice in a row."""
 ENOUGH = 6
-"""Runs without faults in which a window must commit."""
+"""Number of runs without faults within which a window must commit."""
 
 
 class RoundOptions(msgspec.Struct, frozen=True):
-    """What a round is made of. `calm`: without any fault, which a broken twin passes, too."""
+    """The options of a round.
+
+    Attributes:
+        kind: the kind of sink.
+        seed: the seed of all random numbers.
+        windows: the number of windows.
+        rows: the number of messages of a window.
+        twin: the broken sink to use instead of the real one.
+        calm: whether there are no faults. A broken twin must pass such a round too.
+    """
 
     kind: str
     seed: int
@@ -63,12 +72,22 @@ class RoundOptions(msgspec.Struct, frozen=True):
 
 
 class RoundSummary(msgspec.Struct):
-    """What came of a round.
+    """The result of a round.
 
-    `foreign`: rows that are of no message. `violations`: all else that may not be, in words.
-
-    `delivery`: what the sink promises; rows that may be lost, or there twice, are
-    counted, and aren't wrong.
+    Attributes:
+        options: the round's options.
+        faults: how often each fault struck.
+        outcomes: how often attempts ended in each way.
+        rows: the number of messages of all windows.
+        lost_messages: the number of messages without a row.
+        doubled: the number of messages with more than one row.
+        foreign: the number of rows without a message.
+        violations: all other violations, as texts.
+        looks: how often the reader looked while others wrote.
+        missed: how many looks failed.
+        seconds: the duration.
+        delivery: the sink's guarantee. Lost or doubled rows that it allows are counted, but
+            aren't wrong.
     """
 
     options: RoundOptions = msgspec.field(name="asked")
@@ -86,7 +105,7 @@ class RoundSummary(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is wrong."""
         promised = Capabilities(delivery=self.delivery)
         is_lost, is_doubled = (
             self.lost_messages and not promised.allows(loss=True),
@@ -96,12 +115,12 @@ class RoundSummary(msgspec.Struct):
 
     @property
     def hit(self) -> int:
-        """Returns how many faults there were."""
+        """The number of faults."""
         return sum(self.faults.values())
 
 
 def chaos(options: RoundOptions, folder: Path) -> RoundSummary:
-    """One round, in an empty folder."""
+    """Runs a round in an empty folder."""
     began, kind = time.monotonic(), world_of(options.kind)
     with kind.serve_location(folder) as location:
         sink = kind.sink_at(location)
@@ -125,7 +144,7 @@ def _summarize(done: _Round, looks: reader.Looks) -> RoundSummary:
         dict(sorted(done.faults.items())),
         dict(sorted(done.outcomes.items())),
         done.options.windows * done.options.rows,
-        # a twin may show half a window for a moment: without faults only its end counts
+        # a twin may show half a window for a moment, so a calm round judges only its final table
         violations=[
             *done.violations,
             *(() if done.options.calm and done.options.twin else looks.violations),
@@ -137,7 +156,7 @@ def _summarize(done: _Round, looks: reader.Looks) -> RoundSummary:
 
 
 def _check(summary: RoundSummary, world: SinkWorld, sink: Any, windows: int) -> None:
-    """Over all that is there of the windows that were begun, to its very end."""
+    """Compares the whole table, at its end, with the windows that were begun."""
     report = verdict(world, sink, range(windows), summary.options.rows)
     summary.lost_messages, summary.doubled, summary.foreign = (
         len(report.missing),
@@ -153,7 +172,7 @@ def _check(summary: RoundSummary, world: SinkWorld, sink: Any, windows: int) -> 
 
 
 class _Round:
-    """The windows of a round, and what happened to them; threads share it."""
+    """The state of a round: its windows, faults and outcomes. Threads share it."""
 
     def __init__(
         self, options: RoundOptions, location: str, folder: Path, capabilities: Capabilities
@@ -177,13 +196,14 @@ class _Round:
 
     @property
     def begun(self) -> int:
-        """Returns how many windows were begun: all, unless one never commits."""
+        """The number of windows that were begun: all, unless one never commits."""
         return self.options.windows - self._remaining.qsize()
 
     def run(self) -> None:
-        """All windows, some at a time.
+        """Runs all windows, a few at the same time.
 
-        Behind one that doesn't commit none begins: each may wait as long, and nobody hears of it.
+        After a window that doesn't commit, no other window is begun, because each might wait as
+        long before the round ends.
         """
         for number in range(self.options.windows):
             self._remaining.put(number)
@@ -206,17 +226,20 @@ class _Round:
                 self.tell(f"window {number}: {error!r}")
 
     def hit(self, fault: str) -> None:
-        """Count a fault that struck."""
+        """Counts a fault that struck."""
         with self._lock:
             self.faults[fault] += 1
 
     def ended(self, outcome: str) -> None:
-        """Count how an attempt ended."""
+        """Counts how an attempt ended."""
         with self._lock:
             self.outcomes[outcome] += 1
 
     def strike(self, act: Callable[[str], None], delay: float) -> None:
-        """Have something happen to the server; one at a time. Runs that meet it don't count."""
+        """Disturbs the server after a delay, one disturbance at a time.
+
+        Runs during a disturbance don't count.
+        """
         time.sleep(delay)
         with self._server:
             self.up.clear()
@@ -229,14 +252,14 @@ class _Round:
                 self.up.set()
 
     def tell(self, message: str) -> None:
-        """Something that may not be. At once, too: the round may take long yet."""
+        """Records a violation, and prints it at once because the round may take long."""
         print(f"chaos: {message}", file=sys.stderr, flush=True)
         with self._lock:
             self.violations.append(message)
 
 
 class Ordeal:
-    """One window: faults by chance, until it must commit."""
+    """A window with its random faults, until its commit."""
 
     def __init__(self, among: _Round, number: int) -> None:
         self.round, self.number = among, number
@@ -245,7 +268,7 @@ class Ordeal:
         self.attempts = 0
 
     def run(self) -> None:
-        """The first generation; then, perhaps, others."""
+        """Commits the first generation, and by chance further ones."""
         if self.round.options.calm:
             self.commit(0)
             return
@@ -256,7 +279,7 @@ class Ordeal:
             return
         dead_replay = self.chance.random() < 0.4
         (self.dead_letters_replayed if dead_replay else self.replayed)()
-        # there a row that a dead-letter replay brought can't be taken back
+        # in such a table a row from a dead-letter replay can't be removed again
         keeps = dead_replay and self.round.capabilities.mode == "upsert"
         if not keeps and self.chance.random() < 0.3:
             self.chance.choice([self.kills, self.stops, self.crowds])(2)
@@ -265,7 +288,7 @@ class Ordeal:
     # ----------------------------------------------------------------------------------------------
 
     def _dealt(self) -> Callable[[int], None]:
-        """The window's first fault."""
+        """Returns the window's first fault."""
         cards = [self.kills, self.dies, self.stops, self.pauses, self.crowds, self.starves]
         turn, card_index = divmod(self.number, len(cards))
         fault = random.Random(f"{self.round.options.seed} turn {turn}").sample(cards, len(cards))[
@@ -275,7 +298,7 @@ class Ordeal:
         return partial(fault, point=self.kind.race_point) if is_between else fault
 
     def kills(self, generation: int) -> None:
-        """Attempts that are killed at a delay by chance; the retry, too, up to three deep."""
+        """Kills up to three successive attempts, each after a random delay."""
         for _ in range(self.chance.choice([1, 1, 2, 3])):
             process = worker.start(self.job(generation))
             process.join(self.chance.uniform(0, 1.2 * self.round.took))
@@ -285,9 +308,11 @@ class Ordeal:
             self.end(process)
 
     def dies(self, generation: int, point: CrashPoint | None = None) -> None:
-        """Attempts that die at named points: by a kill, or by an exception.
+        """Lets up to three successive attempts die at named points, by a kill or an exception.
 
-        The first at this one, if one is said.
+        Args:
+            generation: the generation that the attempts write.
+            point: the point of the first attempt; None for a random one.
         """
         for _ in range(self.chance.choice([1, 1, 2, 3])):
             crash_at, death = (
@@ -300,7 +325,7 @@ class Ordeal:
             point = None
 
     def stops(self, generation: int, point: CrashPoint | None = None) -> None:
-        """A zombie: stopped at a named point, it wakes when the retry has finished."""
+        """Stops an attempt at a named point, and wakes it when its retry has finished."""
         point = point or self.chance.choice(self.kind.points)
         zombie = worker.start(self.job(generation, crash=f"{point}:stop"))
         if stops(zombie):
@@ -309,7 +334,7 @@ class Ordeal:
         self.end(zombie)
 
     def pauses(self, generation: int) -> None:
-        """A zombie that is stopped at a delay by chance."""
+        """Stops an attempt after a random delay, and wakes it when its retry has finished."""
         zombie = worker.start(self.job(generation))
         zombie.join(self.chance.uniform(0, 1.2 * self.round.took))
         if zombie.is_alive() and signalled(zombie, signal.SIGSTOP):
@@ -318,7 +343,7 @@ class Ordeal:
         self.end(zombie)
 
     def _outlived(self, zombie: BaseProcess, generation: int, *, holds: bool) -> None:
-        if holds:  # perhaps nobody gets past it while it sleeps
+        if holds:  # while the zombie holds a lock, a retry may have to wait for it
             retry = worker.start(self.job(generation))
             signalled(zombie, WAKE)
             self.end(retry)
@@ -329,7 +354,9 @@ class Ordeal:
         signalled(zombie, WAKE)
 
     def crowds(self, generation: int) -> None:
-        """Two or three attempts that meet at their commits; perhaps one is killed there."""
+        """Runs two or three attempts that commit at the same moment; by chance one is
+        killed.
+        """
         gate, crowd_size = (
             time.monotonic() + 0.5 * self.round.took + 0.05,
             self.chance.choice([2, 2, 3]),
@@ -347,7 +374,7 @@ class Ordeal:
             self.end(process)
 
     def starves(self, generation: int) -> None:
-        """An attempt whose files may not become long: as on a full disk."""
+        """Runs an attempt whose files have a size limit, like on a full disk."""
         code = self.end(
             worker.start(self.job(generation, disk=int(2 ** self.chance.uniform(0, 16))))
         )
@@ -355,13 +382,13 @@ class Ordeal:
             self.round.hit("no room")
 
     def replayed(self) -> None:
-        """Another generation, under faults of its own."""
+        """Replays the window with another generation and another fault."""
         self.chance.choice([self.kills, self.dies, self.stops, self.crowds])(1)
         self.round.hit("dead_letters_replayed")
         self.commit(1)
 
     def dead_letters_replayed(self) -> None:
-        """The dead letters become rows, while another attempt does the same, or dies of it."""
+        """Replays the dead letters in two attempts at the same time; one of them may die."""
         crash = self.chance.choice(
             ["", "commit.before:kill", "commit.after:kill", "write.after:kill"]
         )
@@ -376,8 +403,9 @@ class Ordeal:
             self.commit(0, what="replay_dead_letters")
 
     def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
-        """The fault, and perhaps a sweep at the same time, by whose clock all that is
-        staged is old.
+        """Runs a fault, by chance together with a sweep.
+
+        The sweep's clock is ahead, so everything staged is old for it.
         """
         if self.chance.random() > 0.25:
             fault(generation)
@@ -389,7 +417,7 @@ class Ordeal:
 
     @contextmanager
     def _struck(self) -> Iterator[None]:
-        """Perhaps something happens to the server meanwhile."""
+        """Disturbs the server by chance while the block runs."""
         if not self.kind.strikes or self.chance.random() > 0.15:
             yield
             return
@@ -407,7 +435,7 @@ class Ordeal:
     # ----------------------------------------------------------------------------------------------
 
     def job(self, generation: int, **more: object) -> Job:
-        """The next attempt."""
+        """Returns the job of the next attempt."""
         self.attempts += 1
         options, name = self.round.options, f"w{self.number}-{self.attempts}"
         job = Job(
@@ -423,13 +451,13 @@ class Ordeal:
         return job.but(**more)
 
     def commit(self, generation: int, what: Literal["run", "replay_dead_letters"] = "run") -> None:
-        """Without faults: it must be had.
+        """Runs attempts without faults until the window is committed.
 
-        A try that met another thread's strike at the server doesn't count.
+        An attempt that met another thread's disturbance of the server doesn't count.
         """
         codes: list[int] = []
         while len(codes) < ENOUGH:
-            # before the wait: a strike that begins behind it is one that the try meets
+            # read before the wait, so that a strike that begins after it is noticed
             strikes = self.round.strikes
             assert self.round.up.wait(UP), "the server isn't up again"
             began = time.monotonic()
@@ -454,7 +482,7 @@ class Ordeal:
         return files[-1].read_text()[-500:] if files else "no error was told"
 
     def end(self, process: BaseProcess) -> int:
-        """Wait for an attempt's end; its exit code."""
+        """Waits for the end of an attempt, and returns its exit code."""
         process.join(LIMIT)
         if process.is_alive():
             signalled(process, WHERE)

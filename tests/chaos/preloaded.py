@@ -1,4 +1,4 @@
-"""What the children of `tests.warm` need of all kinds of sinks."""
+"""Imports that the child processes of `tests.warm` need, for all kinds of sinks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A reader that looks again and again while all else goes wrong, in a process of its
-own, and writes down what it should not have seen.
-"""
+"""A process that reads the table again and again during a round, and records violations."""
 
 from __future__ import annotations
 
@@ -17,10 +15,12 @@ from tests.warm import SERVER
 
 
 class Looks(msgspec.Struct):
-    """What a reader has to say.
+    """The reader's result.
 
-    `looks`: those while others wrote. `missed`: looks that failed, as they may while a server is
-    down.
+    Attributes:
+        looks: how often it looked while others wrote.
+        missed: how many looks failed, for example while a server was down.
+        violations: at least the first hundred violations that it saw.
     """
 
     looks: int = 0
@@ -29,14 +29,14 @@ class Looks(msgspec.Struct):
 
 
 def start(kind: str, location: str, rows: int, folder: Path) -> BaseProcess:
-    """Begin; it ends when the file `quiet` is there."""
+    """Starts the reader, which ends when the file `quiet` exists."""
     process = SERVER.Process(target=_look_on, args=(kind, location, rows, str(folder)))
     process.start()
     return process
 
 
 def last_look(process: BaseProcess, folder: Path) -> Looks:
-    """Have it look a last time, and end."""
+    """Lets the reader look a last time and end, and returns its result."""
     (folder / "quiet").touch()
     process.join(120)
     assert process.exitcode == 0, f"the reader ended with {process.exitcode}"
@@ -71,6 +71,6 @@ def _look_on(name: str, location: str, rows: int, folder: str) -> None:
             ]
             seen_splits |= split_counts.keys()
         if not ends:
-            # so that most of the machine is the writers'
+            # leaves most of the machine's time to the writers
             time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))
     (Path(folder) / "looks").write_text(json.dumps(msgspec.to_builtins(looks)))

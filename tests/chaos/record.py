@@ -1,6 +1,4 @@
-"""The table of docs/chaos.md, which `--record` writes: a line for each part of a long
-run, and the sums by sink.
-"""
+"""Writes the tables of docs/chaos.md: a line for each part of a long run, and sums by sink."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ HEAD = (
 
 
 def record(done: Sequence[RoundSummary], seed: int, page: Path = PAGE) -> None:
-    """Add what rounds found, and sum up anew."""
+    """Adds a line for the rounds to the page, and computes the sums again."""
     text = page.read_text(encoding="utf-8")
     parts = [*_lines(text.partition(PARTS)[2]), line_of(done, seed)]
     page.write_text(
@@ -37,7 +35,7 @@ def record(done: Sequence[RoundSummary], seed: int, page: Path = PAGE) -> None:
 
 
 def line_of(done: Sequence[RoundSummary], seed: int) -> list[str]:
-    """One part."""
+    """Returns the line of a part."""
     numbers = (
         len(done),
         sum(f.options.windows for f in done),
@@ -53,7 +51,7 @@ def line_of(done: Sequence[RoundSummary], seed: int) -> list[str]:
 
 
 def sums(parts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """By sink; in place of the seed, how many parts."""
+    """Returns the sums by sink; the column of the seed has the number of parts."""
     lines = []
     for kind in sorted({part[0] for part in parts}):
         sink_parts = [part for part in parts if part[0] == kind]

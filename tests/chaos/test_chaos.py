@@ -1,6 +1,4 @@
-"""Every sink under chaos: nothing lost, doubled or foreign, and no reader sees half a
-window; every broken twin is caught.
-"""
+"""Tests of each sink under chaos, and of the harness itself with broken twins of sinks."""
 
 from __future__ import annotations
 
@@ -35,8 +33,10 @@ WINDOWS = 25
 @pytest.mark.sampled(1, of=20)
 @pytest.mark.parametrize("kind", SINKS)
 def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
-    """Twenty-five windows under kills, stops, doubled runs, replays, dead-letter replays, sweeps
-    and full disks; a reader looks on.
+    """No message is lost or doubled, and no reader sees half a window, under many faults.
+
+    The faults are kills, stops, doubled runs, replays, dead-letter replays, sweeps and full
+    disks.
     """
     summary = chaos(RoundOptions(kind, dice.randrange(2**32), WINDOWS), tmp_path)
     assert summary.ok, msgspec.json.encode(summary).decode()
@@ -51,9 +51,7 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
 def test_what_promises_less_does_nothing_worse(
     part: int, dice: random.Random, kind: str, tmp_path: Path
 ) -> None:
-    """Rows may be there twice where that is said, and be missing where that is said,
-    too; nothing else may be wrong.
-    """
+    """A sink with a weaker guarantee has only lost or doubled rows that the guarantee allows."""
     summary = chaos(RoundOptions(kind, dice.randrange(2**32), 6), tmp_path)
     assert summary.ok, msgspec.json.encode(summary).decode()
     assert summary.delivery in kind
@@ -64,8 +62,9 @@ def test_what_promises_less_does_nothing_worse(
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: Path) -> None:
-    """The same faults, one step of the protocol less: the harness sees it within
-    twenty-five windows.
+    """The harness finds a violation in a broken twin within twenty-five windows.
+
+    The twin leaves out one step of the protocol.
     """
     rounds = (
         chaos(
@@ -78,7 +77,7 @@ def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: P
 
 
 def make_folder(folder: Path) -> Path:
-    """A folder that wasn't there."""
+    """Makes a folder, and returns its path."""
     folder.mkdir()
     return folder
 
@@ -87,8 +86,9 @@ def make_folder(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> None:
-    """Without faults a twin's table is right in the end: it is the faults that tell it
-    from the real sink's.
+    """Without faults, the final table of a broken twin is right.
+
+    So only the faults make the difference between the twin and the real sink.
     """
     summary = chaos(RoundOptions(kind, 1, 1, twin=twin, calm=True), tmp_path)
     assert summary.ok, summary.violations
@@ -97,8 +97,9 @@ def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> No
 def test_a_window_that_hangs_ends_its_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attempt at it is ended after the limit and says where it stood; no other
-    window is begun, to wait as long; the round is told.
+    """An attempt that hangs is ended after the limit, and writes where it hangs.
+
+    No other window is begun, because it might wait as long. The round has the violation.
     """
     monkeypatch.setattr(harness, "LIMIT", 1)
     monkeypatch.setattr(harness, "ENOUGH", 1)
@@ -113,7 +114,10 @@ def test_a_window_that_hangs_ends_its_round(
 
 
 def listening(start: Callable[[Job], BaseProcess], job: Job) -> BaseProcess:
-    """An attempt that can say where it stands: before, the question would end it."""
+    """Starts an attempt, and returns when it handles the signal WHERE.
+
+    Before that, the signal would end the attempt.
+    """
     process, deadline = start(job), time.monotonic() + 60
     caught = re.compile(r"SigCgt:\s*(\w+)")
     while True:
@@ -125,7 +129,7 @@ def listening(start: Callable[[Job], BaseProcess], job: Job) -> BaseProcess:
 
 
 def hanging(ordeal: Ordeal, job: Callable[..., Job], generation: int, **more: Any) -> Job:
-    """An attempt that waits a minute between staging and its commits."""
+    """Returns a job that waits a minute between staging and its commits."""
     return job(ordeal, generation, **more, gate=time.monotonic() + 60)
 
 
@@ -154,8 +158,10 @@ def test_what_a_reader_may_not_see(
     received: list[str] | None,
     violation_count: int,
 ) -> None:
-    """Whole windows are fine, replayed or not; half of one, a row twice, what has gone
-    again, and a receipt before its rows are told.
+    """A reader may see whole windows, also replayed ones.
+
+    Half a window, a row twice, a split that disappears, and a receipt before its rows are
+    violations.
     """
     assert len(find_violations(row_counts, seen_before, 20, received)) == violation_count
 
@@ -181,8 +187,8 @@ def test_what_a_reader_may_see_of_what_promises_less(
     capabilities: Capabilities,
     violation_count: int,
 ) -> None:
-    """A message twice where that is said, and a part of a window only where messages
-    may be missing; never what there is not.
+    """A reader sees a message twice, or a part of a window, only if the sink's
+    guarantee allows it.
     """
     assert (
         len(find_violations(row_counts, seen_before, 20, received, capabilities)) == violation_count
@@ -190,9 +196,7 @@ def test_what_a_reader_may_see_of_what_promises_less(
 
 
 def test_what_is_counted_and_what_is_wrong() -> None:
-    """Lost and doubled rows are told of every sink, and wrong where it promises that
-    there are none.
-    """
+    """Lost and doubled rows are counted for each sink, but are wrong only against its guarantee."""
     counts = [{"lost_messages": 1}, {"doubled": 1}, {"foreign": 1}, {"violations": ["x"]}]
     for delivery, ok in (
         ("exactly-once", [0, 0, 0, 0]),
@@ -206,9 +210,7 @@ def test_what_is_counted_and_what_is_wrong() -> None:
 
 
 def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
-    """Each part is a line of its own, and the sums are those of all lines; what stands
-    above stays.
-    """
+    """Each part is added as a line, the sums count all lines, and the text above stays."""
     page = tmp_path / "chaos.md"
     page.write_text("# Chaos\n\nWords.\n\n## Sums\n\n## Parts\n")
     done = [
@@ -225,8 +227,8 @@ def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
 
 
 def test_recoveries_are_put_in_the_place_of_the_last_ones(tmp_path: Path) -> None:
-    """A sink that is timed again has a new line, the others keep theirs, and all that
-    stands around the table stays.
+    """A sink that is measured again has a new line; other lines and the text around the
+    table stay.
     """
     page = tmp_path / "chaos.md"
     page.write_text(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n{SUMS}\n\nsums\n")

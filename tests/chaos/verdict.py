@@ -1,6 +1,4 @@
-"""What was produced, what readers may see of it at any moment, and what must be there
-when all is quiet.
-"""
+"""The expected messages, the rules for what readers may see, and the check at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Split = tuple[str, int]
 
 
 def produced_messages(numbers: Iterable[int], rows: int) -> dict[TopicPartition, dict[int, object]]:
-    """What the windows' messages are."""
+    """Returns the identities of the windows' messages by topic-partition and offset."""
     numbers, messages_by_tp = [*numbers], dict[TopicPartition, dict[int, object]]()
     for tp in (TopicPartition(TOPIC.topic, p) for p in range(PARTITIONS)):
         messages_by_tp[tp] = {
@@ -37,12 +35,12 @@ def produced_messages(numbers: Iterable[int], rows: int) -> dict[TopicPartition,
 def count_seen(
     pieces: Sequence[pa.Table], metadata: Mapping[str, str]
 ) -> dict[Split, tuple[int, int]]:
-    """Of each split that readers see any row of: how many rows, and how many different messages."""
+    """Returns the number of rows and of different messages for each split with visible rows."""
     window, partition, offset = (metadata[name] for name in ("window", "partition", "offset"))
     if not pieces:
         return {}
     columns = [piece.select([window, partition, offset]) for piece in pieces]
-    # tables of several kinds differ in what may be null
+    # tables of different kinds differ in the nullability of columns
     table = pa.concat_tables(columns, promote_options="default")
     counted = (
         table.group_by([window, partition])
@@ -62,19 +60,19 @@ def find_violations(
     received: Collection[str] | None,
     capabilities: Capabilities = EXACTLY,
 ) -> list[str]:
-    """What a reader may not see: a message twice; a window in part, where it is one
-    unit; one that was there and is gone.
+    """Returns the violations that a reader sees.
 
-    A split has one dead letter, which is no row until it is replayed.
+    These are a message twice, a part of a window that must be visible at once, and a split that
+    disappeared. A split has one dead letter, which has no row until it is replayed.
 
     Args:
-        row_counts: what it sees.
+        row_counts: the number of rows and of different messages that it sees in each split.
         seen_before: the splits that it saw earlier.
-        rows: of a window, dead letters included.
-        received: the windows whose receipts it saw before it read, where those say what
-            is whole; None where rows come all at once.
-        capabilities: the sink's: a row may be there twice, or be missing, only where it
-            doesn't promise that none is.
+        rows: the number of messages of a window, dead letters included.
+        received: the windows whose receipts it saw before it read the rows, if only receipts
+            say that a window is complete; None if a window's rows become visible at once.
+        capabilities: the sink's capabilities. Rows may be doubled or missing only if its
+            guarantee allows that.
     """
     doubles, loses = capabilities.allows(loss=False), capabilities.allows(loss=True)
     split_rows, unit = (
@@ -104,7 +102,7 @@ def find_violations(
 
 
 def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> Report:
-    """The checker's verdict over all that readers see, to the very end of it."""
+    """Returns the checker's report about the whole table, at its end."""
     receipts = [c.receipt for c in sink.receipts()]
     dead, pieces, known_messages = (
         [sink.read_dead(r.window) for r in receipts],
@@ -129,7 +127,7 @@ def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> R
 
 
 def without_doubles(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> list[pa.Table]:
-    """Of each message the row that stands first."""
+    """Returns the first row of each message."""
     names = [metadata[name] for name in ("topic", "partition", "offset", "window")]
     seen_messages, first_rows = set[tuple[Any, ...]](), []
     for piece in pieces:
@@ -142,10 +140,14 @@ def without_doubles(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> 
 
 
 def excuse(report: Report, capabilities: Capabilities) -> Report:
-    """A report, of rows without their doubles, without what follows from rows that come
-    again: their order, and of lost ones their number.
+    """Removes findings that follow from lost or doubled rows which the guarantee allows.
 
-    How many rows are there twice, or lost, it still says.
+    These are the order of rows, and receipts whose counts differ because of lost rows. The lost
+    and doubled rows themselves stay in the report.
+
+    Args:
+        report: the report about the rows without duplicates.
+        capabilities: the sink's capabilities.
     """
     may_lose = bool(report.missing) and capabilities.allows(loss=True)
     receipts = tuple(
@@ -155,7 +157,7 @@ def excuse(report: Report, capabilities: Capabilities) -> Report:
 
 
 def verdict_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report:
-    """The same over one window, and over nothing else of the table."""
+    """Returns the checker's report about a single window."""
     committed, column = sink.look(window(number)), sink.metadata["window"]
     receipts = [] if committed is None else [committed.receipt]
     pieces = [
@@ -173,7 +175,7 @@ def verdict_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report
 
 
 def unmerged(sink: Any) -> list[str]:
-    """Where rows replace each other: what the receipts and the table don't agree on."""
+    """Returns differences between receipts and a table in which rows replace each other."""
     audit = sink.audit() if sink.capabilities.mode == "upsert" else None
     if audit is None or audit.keyed is None:
         return []

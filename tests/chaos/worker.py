@@ -1,5 +1,6 @@
-"""One attempt at a window, in a process that may be killed: stage, dead letters,
-commit, with the crash points that a run has.
+"""An attempt at a window in a child process that may be killed.
+
+It has the steps and crash points of a run: it stages rows, commits dead letters, and commits.
 """
 
 from __future__ import annotations
@@ -36,17 +37,27 @@ from windrow.ingest.testing.contracts.windows import (
 )
 
 DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
-"""Exit codes; a killed attempt's is negative."""
+"""Exit codes; a killed attempt has a negative one."""
 COMMITTED = {DONE, ALREADY}
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What an attempt is to do.
+    """The description of an attempt.
 
-    `rows`: of a window, dead letters included. `folder`: where it leaves its errors.
-    `crash`: WINDROW_CRASH. `disk`: how long a file may become. `gate`: the moment (of
-    the monotonic clock) at which it goes on from staging to its commits, so that
-    several meet there.
+    Attributes:
+        kind: the kind of sink.
+        location: the table's location.
+        folder: the folder for its error and for standard error.
+        window: the window's number.
+        attempt: the attempt's id.
+        rows: the number of messages of a window, dead letters included.
+        generation: the generation that it writes.
+        what: what it does.
+        twin: the broken sink to use instead of the real one.
+        crash: the value of WINDROW_CRASH.
+        disk: the largest size of a file in bytes; None without a limit.
+        gate: the time of the monotonic clock until which it waits between staging and its
+            commits, so that several attempts commit at the same moment.
     """
 
     kind: str
@@ -63,12 +74,12 @@ class Job(msgspec.Struct, frozen=True):
     gate: float | None = None
 
     def but(self, **changed: Any) -> Job:
-        """Another one."""
+        """Returns a changed copy."""
         return msgspec.structs.replace(self, **changed)
 
 
 def start(job: Job) -> BaseProcess:
-    """The attempt in a process of its own."""
+    """Starts the attempt in a child process."""
     process = SERVER.Process(target=_child, args=(job,))
     process.start()
     return process
@@ -76,11 +87,11 @@ def start(job: Job) -> BaseProcess:
 
 WAKE = signal.SIGCONT
 WHERE = signal.SIGUSR1
-"""Has an attempt write down where each of its threads stands."""
+"""The signal upon which an attempt writes the stack of each thread."""
 
 
 def signalled(process: BaseProcess, number: signal.Signals) -> bool:
-    """Send a signal; whether the process was still there."""
+    """Sends a signal, and returns whether the process still existed."""
     try:
         psutil.Process(process.pid).send_signal(number)
     except psutil.NoSuchProcess:
@@ -99,10 +110,10 @@ def _child(job: Job) -> None:
         code = CRASHED
     except WindrowError as error:
         code = _write_failure(job, REFUSED, f"{type(error).__name__}: {error}")
-    except BaseException:  # what an attempt ends with is told, whatever it is  # noqa: BLE001
+    except BaseException:  # any exception of an attempt is written  # noqa: BLE001
         code = _write_failure(job, FAILED, traceback.format_exc())
     sys.stdout.flush()
-    os._exit(code)  # as a run's end would be: nothing of Python's own is waited for
+    os._exit(code)  # ends the process at once, without Python's cleanup
 
 
 def _write_failure(job: Job, code: int, reason: str) -> int:
@@ -111,7 +122,7 @@ def _write_failure(job: Job, code: int, reason: str) -> int:
 
 
 def attempt(job: Job) -> int:
-    """Do it, here; the exit code."""
+    """Runs the attempt in this process, and returns its exit code."""
     kind = world_of(job.kind)
     sink = kind.sink_at(job.location) if job.twin is None else kind.twin_at(job.location, job.twin)
     if job.what == "sweep":
@@ -161,5 +172,7 @@ def _wait(gate: float | None) -> None:
 
 
 def offsets_of(number: int, rows: int) -> tuple[int, int]:
-    """The offsets of a window in each of the topic-partitions."""
+    """Returns the offsets of a window in each partition: the first one, and the one
+    after the last.
+    """
     return number * (rows // PARTITIONS), (number + 1) * (rows // PARTITIONS)

@@ -1,5 +1,6 @@
-"""The command on a pipeline without services: an in-memory Kafka, tasks in this
-process, a real ledger and a real Delta table.
+"""The command on a pipeline without services.
+
+Kafka is in memory, and tasks run in this process. Ledger and Delta table are real.
 """
 
 from __future__ import annotations
@@ -50,7 +51,14 @@ class Thing(pa.DataFrameModel):
 
 @dataclass
 class Stage:
-    """A spec in a folder, its topic in memory, and the command."""
+    """A spec in a folder, its topic in memory, and the command.
+
+    Attributes:
+        folder: the folder with the spec, the ledger and the table.
+        broker: the broker in memory.
+        now: the time for all commands.
+        dead_topic: the topic for dead letters.
+    """
 
     folder: Path
     broker: MemoryBroker
@@ -59,21 +67,21 @@ class Stage:
 
     @property
     def spec(self) -> str:
-        """SPEC."""
+        """The path of the spec."""
         return str(self.folder / "things.yaml")
 
     def write(self, source: str = TOPIC, window: str = HOURLY) -> None:
-        """The spec, with these settings of its source and its windows."""
+        """Writes the spec, with these settings of its source and its windows."""
         Path(self.spec).write_text(SPEC.replace("SOURCE", source).replace("WINDOW", window))
 
     def sink(self, section: str) -> None:
-        """The spec with another sink: of a table of any kind."""
+        """Replaces the spec's section `sink`."""
         spec = Path(self.spec)
         lines = [line for line in spec.read_text().splitlines() if not line.startswith("sink:")]
         spec.write_text("\n".join([*lines, f"sink: {section}", ""]))
 
     def produce(self, hour: int, *values: bytes | None) -> None:
-        """One message after the other, a second apart, alternating between two topic-partitions."""
+        """Writes messages one second apart, alternating between two topic-partitions."""
         for i, value in enumerate(values):
             timestamp = START + timedelta(hours=hour, seconds=i)
             self.broker.produce(
@@ -81,11 +89,13 @@ class Stage:
             )
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-        """The real pipeline, but for Kafka and Spark."""
+        """Makes the real pipeline, but with Kafka and Spark replaced."""
         return self._in_memory(assemble(spec, engine or LocalEngine()))
 
     def assemble_to_look(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-        """The same for who only looks, or looks first."""
+        """Makes the pipeline like `assembly.assemble_to_look`, but with Kafka and Spark
+        replaced.
+        """
         return self._in_memory(assemble_to_look(spec, engine or LocalEngine()))
 
     def _in_memory(self, pipeline: Pipeline) -> Pipeline:
@@ -101,33 +111,36 @@ class Stage:
         )
 
     def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
-        """The cluster in memory, at the spec's isolation level, and readers of it."""
+        """Returns the cluster in memory at the spec's isolation level, and its readers."""
         broker = self.broker.with_isolation(spec.source.isolation)
         return broker, lambda plan: MemoryReader(broker, plan)
 
     def sleep(self, seconds: float) -> None:
-        """Time passes."""
+        """Moves the clock."""
         self.now += timedelta(seconds=seconds)
 
     def call(self, *arguments: str) -> Result:
-        """Run the command in this process."""
+        """Runs the command in this process."""
         return CliRunner().invoke(app, list(arguments))
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """Its one JSON document."""
+        """Runs the command with `--json`, and returns its JSON document."""
         result = self.call(*arguments, "--json")
         assert result.exit_code == code, result.output
         return json.loads(result.stdout)
 
 
 def hour(n: int) -> str:
-    """The n-th hour, as W."""
+    """Returns the n-th hour, as an argument of `--window`."""
     return instant(START + timedelta(hours=n))
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """Two hours of five messages each, one of them poison, and an idle third."""
+    """A pipeline whose topic has two hours with five messages, an idle third, and a fourth.
+
+    One message of each of the first two hours is not JSON.
+    """
     for name in ("DAGSTER_HOME", "WINDROW_STATE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

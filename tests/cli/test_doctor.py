@@ -1,4 +1,4 @@
-"""The doctor: each check says ok, warn or fail, and the fix."""
+"""`windrow doctor`: each check says ok, warn or fail, and how to fix it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which all is well."""
+    """Makes the checks of the machine pass."""
     monkeypatch.setattr(doctor, "java_problem", lambda: None)
     monkeypatch.setattr(doctor, "java_untried", lambda: None)
     monkeypatch.setattr(doctor, "find_unprepared", lambda: None)
 
 
 def levels(document: Any) -> dict[str, str]:
-    """What each check said."""
+    """Returns the level of each check."""
     return {c["name"]: c["level"] for c in document["checks"]}
 
 
 def test_all_well(stage: Stage) -> None:
-    """On a good machine and a good pipeline every line is ok, before the first run and after it."""
+    """All checks are ok on a good machine and a good pipeline, before and after the first run."""
     names = [
         "java",
         "prepared",
@@ -60,14 +60,12 @@ def test_all_well(stage: Stage) -> None:
 
 
 def test_without_spec(stage: Stage) -> None:
-    """Without SPEC it looks at the machine only, and names the extras that aren't
-    installed, in one command that installs them.
-    """
+    """Without SPEC, doctor checks the machine only, and lists the extras that aren't installed."""
     assert list(levels(stage.json("doctor"))) == ["java", "prepared", "extras"]
 
 
 def test_extras_that_are_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An extra is missing where one of its packages is, too old, or lacks an extra of its own."""
+    """An extra is missing if one of its packages is missing, is too old, or lacks its own extra."""
     versions = {"windrow-ingest": "1", "half": "1", "old": "1", "inner": "1", "all": "2"}
     needs = {
         "windrow-ingest": [
@@ -98,14 +96,15 @@ def test_extras_that_are_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_for_people(stage: Stage) -> None:
-    """One line per check."""
+    """Without --json, each check is one line."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["ok"] * 10
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java the line ends with the advice, the other checks go on, and the exit
-    code is that of something missing; one that nobody has tried is a warning.
+    """Without Java, the line has advice, the other checks are made, and the exit code is 3.
+
+    A version of Java that windrow wasn't tested with is a warning.
     """
     monkeypatch.setattr(
         doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it"
@@ -119,7 +118,7 @@ def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_spec(stage: Stage) -> None:
-    """A bad spec fails with 2, its mistakes listed."""
+    """A bad spec fails with 2, and its mistakes are listed."""
     Path(stage.spec).write_text("id: a b\n")
     document = stage.json("doctor", stage.spec, code=2)
     assert "line 1: id: must be" in document["checks"][-1]["what"]
@@ -131,8 +130,9 @@ def test_bad_spec(stage: Stage) -> None:
 def test_a_topic_that_joins_is_told_before_it_is_read(
     stage: Stage, joining: str, earlier_offsets: int, passed_over: int
 ) -> None:
-    """Plan and doctor say how much of its past it brings, and what decides that; the
-    receipt and verification how much is in no window; a pipeline of its own reads that.
+    """`plan` and `doctor` say how many earlier messages a new topic brings, by `source.joining`.
+
+    The receipt and verification say how many are in no window. Another pipeline can read these.
     """
     stage.write("topic_pattern: 'shop[.].*'")
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
@@ -176,8 +176,9 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
 
 
 def test_messages_without_timestamps_are_told(stage: Stage, tmp_path: Path) -> None:
-    """Doctor fails, lag and verification say what is the matter, and the pipeline that
-    infer makes of the topic reads it.
+    """Messages without timestamps are reported by `doctor`, `lag` and `verify`.
+
+    The pipeline that `infer` makes for the topic reads them.
     """
     stage.broker.create_topic("shop.old", partitions=2, retention_ms=None)
     stage.write("topic: shop.old")
@@ -207,7 +208,7 @@ def test_messages_without_timestamps_are_told(stage: Stage, tmp_path: Path) -> N
 
 
 def test_cluster_down(stage: Stage) -> None:
-    """Without the cluster what stands on it isn't tried, and the exit code is 3."""
+    """Without the cluster, checks that need it aren't made, and the exit code is 3."""
 
     def down() -> str:
         raise UnreachableError("the cluster does not answer", "plan", "Start it.")
@@ -224,8 +225,9 @@ def test_cluster_down(stage: Stage) -> None:
 
 
 def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> None:
-    """A pipeline whose format asks one has a line for it, and for records that it
-    doesn't tell; one that doesn't answer is missing.
+    """A pipeline with a schema registry has a check for it, which fails if it doesn't answer.
+
+    Another check warns if the records can't be known from the registry.
     """
     stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
     spec = Path(stage.spec)
@@ -245,9 +247,7 @@ def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> Non
 
 
 def test_a_topic_for_dead_letters(stage: Stage) -> None:
-    """A pipeline that has one has a line for it; one that isn't there is a mistake of
-    the spec's.
-    """
+    """A pipeline with a topic for dead letters has a check for it; a missing topic fails with 2."""
     spec = Path(stage.spec)
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     assert levels(stage.json("doctor", stage.spec))["dead letters"] == "ok"
@@ -259,9 +259,7 @@ def test_a_topic_for_dead_letters(stage: Stage) -> None:
 
 
 def test_ledger_unreachable(stage: Stage) -> None:
-    """A ledger that can't be opened fails as `state`, with 3; spec, table, cluster and
-    rights are judged all the same.
-    """
+    """A ledger that can't be opened fails as `state` with 3, and the other checks are made."""
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
@@ -279,8 +277,9 @@ def test_ledger_unreachable(stage: Stage) -> None:
 
 
 def test_a_bug_in_a_check(stage: Stage) -> None:
-    """What nobody foresaw fails its own check, as a bug and without a value that it may
-    quote; the others are made.
+    """An unexpected exception fails its own check as a bug, without the exception's text.
+
+    The other checks are made.
     """
 
     def broken() -> str:
@@ -294,9 +293,7 @@ def test_a_bug_in_a_check(stage: Stage) -> None:
 
 
 def test_sink_unwritable(stage: Stage) -> None:
-    """A table that could not be made is found before the first run, and the cluster is
-    judged all the same.
-    """
+    """A table that can't be written is found before the first run; the cluster is still checked."""
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
     level_by_check = dict(list(levels(document).items())[2:])
@@ -311,20 +308,20 @@ def test_sink_unwritable(stage: Stage) -> None:
 
 
 def test_dead_letters_unwritable(stage: Stage) -> None:
-    """The table of dead letters must be writable, too."""
+    """A table of dead letters that can't be written fails, too."""
     (stage.folder / "lake").mkdir()
     (stage.folder / "lake" / "things_dead").touch()
     assert levels(stage.json("doctor", stage.spec, code=2))["sink"] == "fail"
 
 
 def test_unknown_topic(stage: Stage) -> None:
-    """A topic that isn't there fails the rights, with the exit code of a bad spec."""
+    """A topic that doesn't exist fails the rights, with exit code 2."""
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("shop.things", "shop.thongs"))
     assert levels(stage.json("doctor", stage.spec, code=2))["rights"] == "fail"
 
 
 def test_may_not_read(stage: Stage) -> None:
-    """A topic that may be described and not read is found before the first run."""
+    """A topic that may be described but not read fails the rights."""
 
     def refused(*_: object) -> Any:
         raise UnreachableError("topic authorization failed", "read", "Grant READ.")
@@ -335,13 +332,13 @@ def test_may_not_read(stage: Stage) -> None:
 
 
 def test_empty_topic(stage: Stage) -> None:
-    """On an empty topic reading can't be tried, and the line says so."""
+    """On an empty topic, reading can't be tried, and the line says so."""
     stage.broker.recreate_topic("shop.things", 2)
     assert "it is empty" in str(stage.json("doctor", stage.spec))
 
 
 def test_another_ledger(stage: Stage) -> None:
-    """A table that was begun by another ledger fails with the way out."""
+    """A table that another ledger began fails with advice."""
     stage.json("run", stage.spec, "--window", hour(0))
     (stage.folder / ".windrow" / "state.db").unlink()
     document = stage.json("doctor", stage.spec, code=1)
@@ -350,8 +347,9 @@ def test_another_ledger(stage: Stage) -> None:
 
 
 def test_a_table_that_is_gone(stage: Stage) -> None:
-    """A disk that isn't mounted, and a spec that names another table, are found with
-    the way out.
+    """A table that is missing, or that the spec doesn't name any more, fails with advice.
+
+    A disk may not be mounted.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     (stage.folder / "lake").rename(stage.folder / "unmounted")
@@ -369,7 +367,7 @@ def test_a_table_that_is_gone(stage: Stage) -> None:
 
 
 def test_rebuild_without_table(stage: Stage) -> None:
-    """There is nothing to rebuild from before the first run."""
+    """Before the first run there is no table, so a rebuild is refused."""
     assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=2)["error"][
         "message"
     ].startswith("There is no table yet")
@@ -386,12 +384,12 @@ def test_rebuild_without_table(stage: Stage) -> None:
     ],
 )
 def test_sink_check(bound: TableOwner | None, level: str) -> None:
-    """The table must be of this pipeline, ledger and grid."""
+    """The table must belong to this pipeline, ledger and grid."""
     assert run_check("sink", lambda: sink_check("t", bound, "p", "hourly", "l")).level == level
 
 
 def test_sink_check_without_ledger() -> None:
-    """Without a ledger the rest of the binding is still checked, and the line says what is open."""
+    """Without a ledger, pipeline and grid are still checked, and the line says what isn't known."""
     assert (
         "is unknown" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).message
     )
@@ -404,15 +402,16 @@ def test_sink_check_without_ledger() -> None:
 
 
 def test_frozen_start_that_expired(stage: Stage) -> None:
-    """The doctor finds a window that retention has eaten after its start was frozen."""
+    """A window whose frozen start was deleted by retention fails."""
     stage.json("run", stage.spec, "--window", hour(0))
     stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
     assert levels(stage.json("doctor", stage.spec, code=1))["retention"] == "fail"
 
 
 def test_deletes_that_compaction_may_have_taken(stage: Stage) -> None:
-    """Of a compacted topic and a table with a primary key the doctor warns by
-    delete.retention.ms; where rows are appended, nothing expires.
+    """For a compacted topic and a table with a primary key, delete.retention.ms is checked.
+
+    If rows are appended, nothing expires.
     """
     stage.broker.create_topic(
         "shop.people", compacted=True, retention_ms=None, delete_retention_ms=1000
@@ -433,7 +432,9 @@ def test_deletes_that_compaction_may_have_taken(stage: Stage) -> None:
 
 
 def test_exit_code_is_the_first_failure() -> None:
-    """The checks stand in the order in which they are to be fixed."""
+    """The exit code is that of the first failed check, because checks are sorted by
+    what to fix first.
+    """
     assert (
         exit_code(
             [Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]
@@ -452,16 +453,18 @@ def test_exit_code_is_the_first_failure() -> None:
     ],
 )
 def test_where_to_look_is_said_or_not(stage: Stage, words: list[str]) -> None:
-    """`--cluster` needs a place, a place needs `--cluster`, and a ledger is restored
-    without either: what has no effect is refused.
+    """`--cluster` and `--master` need each other, and `--rebuild-ledger` needs neither.
+
+    An option without effect is refused.
     """
     assert stage.call("doctor", stage.spec, *words).exit_code == 2
     assert stage.call("doctor", *words).exit_code == 2
 
 
 def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger's copies of all receipts are read once, also where a window was left out:
-    the table's receipts, which are read anyway, say which.
+    """The ledger's copies of the receipts are read once, even if a window is missing.
+
+    The receipts of the table tell which one.
     """
     for n in (0, 3):
         stage.json("run", stage.spec, "--window", hour(n))
@@ -477,7 +480,7 @@ def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_lost_receipt(stage: Stage) -> None:
-    """Of whichever window: the check of the windows fails, with the way back."""
+    """A lost receipt of any window fails the check of the windows, with advice."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     first, _ = sorted((stage.folder / "lake" / "things" / "_windrow" / "receipts").iterdir())
     first.unlink()
@@ -487,9 +490,10 @@ def test_a_lost_receipt(stage: Stage) -> None:
 
 
 def test_a_topic_that_is_not_read_any_more_is_told(stage: Stage) -> None:
-    """A spec that was copied with only its topic changed goes on with the other topic in the
-    same table: doctor, plan, lag and the receipt say what stays unread, each window once; with
-    the id that they advise nothing is left to say.
+    """A topic that the spec doesn't select any more is reported with its unread messages.
+
+    For example, a spec was copied and only its topic was changed. `doctor`, `plan`, `lag` and
+    the receipt report it, each once. With another id, as advised, nothing is reported.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker.create_topic("shop.new", retention_ms=None)
@@ -531,7 +535,7 @@ def test_a_topic_that_is_not_read_any_more_is_told(stage: Stage) -> None:
 def test_a_topic_that_is_not_read_any_more_may_be_out_of_reach(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may not describe it any more commits all the same, and is told of it."""
+    """If the unselected topic can't be described, the window is committed with a warning."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker.create_topic("shop.new", retention_ms=None)
     stage.write("topic: shop.new")
@@ -550,7 +554,7 @@ def test_a_topic_that_is_not_read_any_more_may_be_out_of_reach(
 
 
 def test_timestamps_in_seconds_are_told(stage: Stage) -> None:
-    """A producer that stamps seconds puts all its messages before window.start: doctor asks."""
+    """Timestamps in seconds instead of milliseconds make `doctor` ask about them."""
     stage.broker.create_topic("shop.sec", retention_ms=None)
     stamp = datetime.fromtimestamp(START.timestamp() / 1000, UTC)
     stage.broker.produce(TopicPartition("shop.sec", 0), b'{"id": 1}', timestamp=stamp)
@@ -576,8 +580,10 @@ def test_timestamps_in_seconds_are_told(stage: Stage) -> None:
     ],
 )
 def test_tables_that_share_a_folder_are_refused(stage: Stage, sink: str, says: str) -> None:
-    """A vacuum of the outer table would remove the inner one's files: doctor, plan and run refuse
-    both before anything is written, and a place beside it works.
+    """A table inside another table's folder is refused by `doctor`, `plan` and `run`.
+
+    Nothing is written. A vacuum of the outer table would remove the inner table's files. A
+    separate folder works.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     spec = Path(stage.spec)

@@ -1,4 +1,4 @@
-"""`windrow due`, and `windrow run --due`: which windows a schedule runs."""
+"""`windrow due`, and `windrow run --due`: the windows that a schedule runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.ingest.testing.engine import LocalEngine
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
-    """The hours from 0 to 3 are closed; hour 1 has more dead letters than the limit allows."""
+    """A pipeline whose hours 0 to 3 are closed; hour 1 has more dead letters than its limit."""
     stage.produce(1, *[b"poison"] * 9)
     stage.now = START + timedelta(hours=4, minutes=5)
     return stage
@@ -37,8 +37,10 @@ def hours(*numbers: int) -> list[str]:
 
 
 def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Stage) -> None:
-    """All closed windows that aren't committed are due, the oldest first; one that was refused
-    is not, until it is committed, or its schema, a limit, its plan or windrow has changed.
+    """All closed windows without a commit are due, the oldest first.
+
+    A refused window is due again if its schema, a limit, its plan or windrow's version changed.
+    After its commit it isn't listed as refused any more.
     """
     assert stage.json("due", stage.spec) == {
         "pipeline": "things",
@@ -86,7 +88,7 @@ def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Sta
 
 
 def test_what_refuses_every_window_is_no_refusal(stage: Stage) -> None:
-    """A pause is of the pipeline, not of a window's data: all stay due."""
+    """An error that concerns every window, such as a pause, refuses none: all stay due."""
     stage.json("pause", stage.spec, "--why", "repairs")
     stage.json("run", stage.spec, "--window", hour(0), code=1)
     assert stage.json("due", stage.spec)["windows"] == hours(0, 1, 2, 3)
@@ -95,7 +97,7 @@ def test_what_refuses_every_window_is_no_refusal(stage: Stage) -> None:
 def test_in_order_a_refused_window_holds_back_the_others(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where windows are committed in their order, none behind a refused one is due."""
+    """If windows must be committed in order, none after a refused window is due."""
     monkeypatch.setattr(PipelineSpec, "in_order", property(lambda _: True))
     stage.json("run", stage.spec, "--window", hour(1), code=1)
     assert stage.json("due", stage.spec)["windows"] == hours(0)
@@ -104,8 +106,9 @@ def test_in_order_a_refused_window_holds_back_the_others(
 def test_a_retry_reports_what_an_earlier_try_committed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A try that ends half-way is repeated with its request: the retry reports those that were
-    committed, though they aren't due any more, but not those of others.
+    """A retry with the same request reports the windows that the earlier try committed.
+
+    It doesn't report windows that other requests committed.
     """
     arguments = ("run", stage.spec, "--window", hour(3), "--due", "--request", "tick")
     stage.json("run", stage.spec, "--window", hour(2))
@@ -126,7 +129,9 @@ def test_a_retry_reports_what_an_earlier_try_committed(
 
 
 def test_the_named_window_is_waited_for(stage: Stage) -> None:
-    """With a window that isn't closed nothing is run, and the error says until when."""
+    """If the window of --window isn't closed, nothing is run, and the error says when
+    it is closed.
+    """
     arguments = ("run", stage.spec, "--window", hour(4), "--due")
     error = stage.json(*arguments, code=4)["error"]
     assert error["until"] == hour(5).replace("05:00", "05:05")
@@ -134,7 +139,7 @@ def test_the_named_window_is_waited_for(stage: Stage) -> None:
 
 
 def test_older_windows_are_told(stage: Stage) -> None:
-    """A schedule looks at 48 windows; those before them are named, and how to run them."""
+    """A schedule looks at 48 windows; older ones without a commit are named, with advice."""
     stage.json("run", stage.spec, "--window", hour(0))
     stage.now = START + timedelta(hours=50, minutes=5)
     shown = stage.json("due", stage.spec)
@@ -144,8 +149,9 @@ def test_older_windows_are_told(stage: Stage) -> None:
 
 
 def test_lag_and_state_see_refusals(stage: Stage) -> None:
-    """`lag` names the refused windows, and `state` says that one is refused, with exit code 4;
-    neither does of one that is committed, whose run died before it could end the refusal.
+    """`lag` lists the refused windows, and `state` reports such a window with exit code 4.
+
+    A committed window isn't reported, even if its run died before it removed the refusal.
     """
     stage.json("run", stage.spec, "--due", code=1)
     assert stage.json("lag", stage.spec)["refused"] == hours(1)
@@ -165,7 +171,7 @@ def test_lag_and_state_see_refusals(stage: Stage) -> None:
 
 
 def test_micro_batches_are_never_due(stage: Stage) -> None:
-    """No clock closes them, and the error says how they are run."""
+    """Micro-batches are never due, and the error says how to run them."""
     stage.write(window="grid: batch")
     for command in (("due", stage.spec), ("run", stage.spec, "--due")):
         assert "has micro-batches" in stage.json(*command, code=2)["error"]["message"]

@@ -1,6 +1,4 @@
-"""A schema that changes between two runs, as a person meets it: what `doctor`, `run`,
-`replay`, `dead replay` and `verify --deep` say.
-"""
+"""A schema that changes between two runs, in all commands."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from tests.cli.conftest import SCHEMA, Stage, hour
 NARROW = SCHEMA.replace("pl.Int64", "pl.Int32")
 NOTE = "    note: pl.String = pa.Field(nullable=True)\n"
 LARGE = 3_000_000_000
-"""No Int32 holds it."""
+"""A number that doesn't fit into Int32."""
 
 
 def evolve(stage: Stage, schema: str, mode: str) -> None:
-    """Another model, and what may become of the table."""
+    """Writes another schema, and sets `sink.evolve`."""
     (stage.folder / "schema.py").write_text(schema)
     spec = Path(stage.spec).read_text().splitlines()
     Path(stage.spec).write_text(
@@ -36,12 +34,12 @@ def evolve(stage: Stage, schema: str, mode: str) -> None:
 
 
 def table_rows(stage: Stage) -> pa.Table:
-    """The table."""
+    """Returns the table's rows."""
     return DeltaTable(str(stage.folder / "lake" / "things")).to_pyarrow_table()
 
 
 def about_sink(stage: Stage, code: int = 0) -> Any:
-    """What doctor says of the table."""
+    """Returns doctor's check of the table."""
     (sink_check,) = [
         check
         for check in stage.json("doctor", stage.spec, code=code)["checks"]
@@ -52,7 +50,7 @@ def about_sink(stage: Stage, code: int = 0) -> Any:
 
 @pytest.fixture
 def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """Two hours by a narrow model: in the second one a number is too large for it."""
+    """Two hours with a narrow schema; the second hour has a number that is too large for it."""
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_untried", lambda: None)
     stage.produce(4, b'{"id": %d, "note": "n"}' % LARGE, b'{"id": 1}')
@@ -63,8 +61,9 @@ def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def test_a_new_column(narrow: Stage) -> None:
-    """doctor tells of it, the run brings it, older rows have nulls there, and a replay
-    fills them.
+    """`doctor` reports a new column, and the next run adds it.
+
+    Older rows have nulls there, until a replay fills them.
     """
     evolve(narrow, NARROW + NOTE, "add_columns")
     assert about_sink(narrow)["what"].endswith("; the next rows change its columns: note (string)")
@@ -77,8 +76,9 @@ def test_a_new_column(narrow: Stage) -> None:
 
 
 def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
-    """A replay is refused before the window is read: nothing is staged, and what windrow brings
-    otherwise comes.
+    """A replay into an append-only table is refused before the window is read.
+
+    Nothing is staged, and new windows can still be committed.
     """
     table_path = narrow.folder / "lake" / "things"
     DeltaTable(str(table_path)).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -92,8 +92,9 @@ def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
 
 
 def test_a_wider_column(narrow: Stage) -> None:
-    """Dead letters that were too large are replayed into the wider table; every receipt
-    still says what the table holds.
+    """Dead letters with too large numbers are replayed into the wider column.
+
+    Every receipt still agrees with the table.
     """
     evolve(narrow, SCHEMA + NOTE, "widen")
     assert about_sink(narrow)["what"].endswith(
@@ -119,8 +120,10 @@ def test_a_wider_column(narrow: Stage) -> None:
     ],
 )
 def test_what_is_refused(narrow: Stage, schema: str, mode: str, says: str) -> None:
-    """By doctor and by the run, with the difference, before anything is frozen or read;
-    with the model set back all goes on.
+    """A change that `sink.evolve` doesn't allow is refused by `doctor` and `run`.
+
+    They name the difference before anything is frozen or read. With the old schema, runs
+    continue.
     """
     table_before = table_rows(narrow)
     evolve(narrow, schema, mode)
@@ -135,8 +138,9 @@ def test_what_is_refused(narrow: Stage, schema: str, mode: str, says: str) -> No
 
 
 def test_the_first_model_was_wrong(stage: Stage) -> None:
-    """Who mends it after the first run was refused is told what to remove, and then all goes in,
-    beside the dead letters of the run that was refused.
+    """If the first schema was wrong and the run was refused, the message says what to remove.
+
+    Then all messages are committed. Dead letters of the refused run don't matter.
     """
     (stage.folder / "schema.py").write_text(SCHEMA.replace("pl.Int64", "pl.String"))
     first = ("run", stage.spec, "--window", hour(0))

@@ -1,4 +1,4 @@
-"""`windrow init` and `windrow infer`: what they write, what they say, and when they end how."""
+"""`windrow init` and `windrow infer`: their files, output and exit codes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ LOG_OF_AVRO = TopicPartition("shop.avro", 0)
 
 
 def next_commands(output: str) -> list[list[str]]:
-    """The commands that it says to type next, as words after `windrow`."""
+    """Returns the commands that the output advises, as words after `windrow`."""
     return [line.split()[1:] for line in output.splitlines() if line.startswith("  windrow ")]
 
 
 def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
-    """Where too few messages fit, it says so, ends with 1, and names no run but the check, which
-    agrees; where the sample fits, the two commands at its end plan and commit the first window.
+    """The commands that `infer` advises work.
+
+    If too few messages fit, it ends with 1 and advises only a check, which ends with 1, too. If
+    the sample fits, it advises `plan` and `run`, which commit the first window.
     """
     result = stage.call("infer", "shop.things", str(tmp_path / "new"), *AT)
     assert result.exit_code == 1, result.output
@@ -60,8 +62,9 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", [[], ["--topic", "nowhere"]])
 def test_init_is_a_template(stage: Stage, tmp_path: Path, topic: list[str]) -> None:
-    """Nobody is asked, so the topic needn't be there; the files load, and it is said
-    that they are an example.
+    """`init` asks no broker, so the topic may be missing.
+
+    The files are valid, and the output calls them an example.
     """
     result = stage.call("init", str(tmp_path / "new"), *topic)
     assert result.exit_code == 0, result.output
@@ -71,7 +74,7 @@ def test_init_is_a_template(stage: Stage, tmp_path: Path, topic: list[str]) -> N
 
 
 def test_a_topic_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
-    """It ends with 2, with the name that may have been meant, and nothing is written."""
+    """A topic that doesn't exist ends with 2 and a similar name; nothing is written."""
     result = stage.call("infer", "shop.thing", str(tmp_path / "new"), *AT)
     assert result.exit_code == 2
     assert "There is no topic shop.thing" in result.stderr
@@ -80,7 +83,7 @@ def test_a_topic_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_a_topic_without_messages(stage: Stage, tmp_path: Path) -> None:
-    """It ends with 2 and the ways on: a message, a registry, a template; nothing is written."""
+    """A topic without messages ends with 2 and advice; nothing is written."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     result = stage.call("infer", "shop.none", str(tmp_path / "new"), *AT)
     assert result.exit_code == 2
@@ -96,7 +99,7 @@ def test_a_topic_without_messages(stage: Stage, tmp_path: Path) -> None:
 def test_a_topic_without_messages_that_a_registry_knows(
     stage: Stage, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """The schema is enough to begin with."""
+    """For a topic without messages, a registry's schema is enough."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     schema_registry.register(
         "shop.none-value",
@@ -116,8 +119,9 @@ def test_a_topic_without_messages_that_a_registry_knows(
 def test_a_cluster_of_windrow_yaml(
     stage: Stage, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Named, it brings its registry; the spec names it, too, and holds neither address
-    nor registry.
+    """A cluster of windrow.yaml brings its registry.
+
+    The spec has the cluster's name, and neither address nor registry.
     """
     clusters = {
         "prod": {"bootstrap_servers": "127.0.0.1:1", "registry": {"url": schema_registry.url}}
@@ -138,7 +142,7 @@ def test_a_cluster_of_windrow_yaml(
 def test_a_registry_that_is_down(
     stage: Stage, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """It ends with 3: nothing is guessed where the schema could be asked."""
+    """If the registry doesn't answer, `infer` ends with 3 and doesn't guess."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     schema_registry.faults["/subjects/shop.none-value/versions"] = Fault(404, b"no registry")
     result = stage.call(
@@ -151,7 +155,10 @@ def test_a_registry_that_is_down(
 def test_a_registry_that_is_not_needed(
     stage: Stage, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """It is said, and the spec doesn't name it: a spec whose registry nobody asks is refused."""
+    """A registry that the format doesn't use is reported and left out of the spec.
+
+    A spec with an unused registry would be refused.
+    """
     document = stage.json(
         "infer",
         "shop.things",
@@ -166,8 +173,9 @@ def test_a_registry_that_is_not_needed(
 
 
 def test_the_cluster_is_asked_for(stage: Stage, tmp_path: Path) -> None:
-    """Who names no cluster is told at once how to, instead of after half a minute that
-    some address doesn't answer.
+    """Without a cluster, `infer` ends immediately and says how to name one.
+
+    It doesn't wait half a minute for a default address.
     """
     result = stage.call("infer", "shop.things", str(tmp_path / "new"))
     assert result.exit_code == 2
@@ -202,16 +210,14 @@ def test_the_cluster_is_asked_for(stage: Stage, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_are_usage(stage: Stage, tmp_path: Path, arguments: list[Any]) -> None:
-    """What makes no spec, and what goes unheard, ends with 2, and nothing is written."""
+    """Arguments that are wrong, or have no effect, end with 2, and nothing is written."""
     assert stage.call(*arguments).exit_code == 2
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("command", [["init"], ["infer", "shop.things", *AT]])
 def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[str]) -> None:
-    """The second time ends with 2 and leaves the first time's files as a person has
-    changed them.
-    """
+    """Existing files stay as the user changed them, and the command ends with 2."""
     command = [*command[:2], str(tmp_path / "new"), *command[2:]]
     stage.call(*command)
     schema = tmp_path / "new" / "schema.py"
@@ -226,7 +232,7 @@ def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[s
 
 
 def files(folder: Path) -> set[str]:
-    """All that lies in a folder, but for what Python makes of a schema."""
+    """Returns all paths in a folder, without Python's caches."""
     return {
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -235,7 +241,10 @@ def files(folder: Path) -> set[str]:
 
 
 def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
-    """No ledger, no table, no file; poison within the limits is told and is no failure."""
+    """A check writes no ledger, table or file.
+
+    Messages that don't fit are reported; within the limits they are no failure.
+    """
     files_before = files(tmp_path)
     document = stage.json("infer", "--check", stage.spec)
     assert files(tmp_path) == files_before
@@ -252,8 +261,9 @@ def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_a_check_finds_what_no_longer_fits(stage: Stage, tmp_path: Path) -> None:
-    """By the decoder and the rules of a run: each kind with its place in the document,
-    its count and the first message; code 1.
+    """A check uses the decoder and rules of a run, and ends with 1 if too few messages fit.
+
+    Each kind of mistake has its place in the document, its count and its first message.
     """
     schema = tmp_path / "schema.py"
     schema.write_text(
@@ -285,9 +295,7 @@ def test_a_check_finds_what_no_longer_fits(stage: Stage, tmp_path: Path) -> None
 
 
 def test_limits_say_what_is_wrong(stage: Stage) -> None:
-    """As many as a window may have are told and no failure; with stricter limits, of
-    all or of one stage, they are.
-    """
+    """A check fails only above the limits of a window, in total or for one stage."""
     spec = Path(stage.spec)
     for limits in ("max_dead_ratio: 0.1", "max_dead_ratio: null, value: {max_dead_ratio: 0.1}"):
         spec.write_text(spec.read_text().replace("max_dead_ratio: 0.6", limits))
@@ -296,9 +304,7 @@ def test_limits_say_what_is_wrong(stage: Stage) -> None:
 
 
 def test_a_check_of_an_empty_topic(stage: Stage) -> None:
-    """It is said that there is nothing to judge, which is no failure; a topic that
-    isn't there is one.
-    """
+    """A check of an empty topic says so and doesn't fail; a missing topic fails."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     stage.write("topic: shop.none")
     assert "No message can be sampled" in stage.call("infer", "--check", stage.spec).stdout
@@ -317,7 +323,7 @@ sink: {path: lake/things}
 
 @pytest.fixture
 def of_avro(stage: Stage, schema_registry: RegistryServer) -> Stage:
-    """A topic with one message of Avro's, and the pipeline that reads it."""
+    """A pipeline on a topic with one Avro message."""
     Path(stage.spec).write_text(AVRO.replace("URL", schema_registry.url))
     stage.broker.create_topic("shop.avro", partitions=1, retention_ms=None)
     register(schema_registry, id="long")
@@ -326,7 +332,7 @@ def of_avro(stage: Stage, schema_registry: RegistryServer) -> Stage:
 
 
 def register(registry: RegistryServer, **fields: Any) -> None:
-    """A version of the topic's schema."""
+    """Registers a version of the topic's schema."""
     parts = [{"name": name, "type": kind} for name, kind in fields.items()]
     registry.register(
         "shop.avro-value", json.dumps({"type": "record", "name": "R", "fields": parts})
@@ -354,8 +360,9 @@ VERSIONS: dict[str, tuple[dict[str, Any], int, str]] = {
 def test_the_newest_schema_counts_before_its_messages(
     of_avro: Stage, schema_registry: RegistryServer, name: str
 ) -> None:
-    """A schema that was only registered is held against the model: what can't be a
-    column any more is wrong, what is new is told.
+    """The newest schema of the registry is compared with the model before its messages come.
+
+    A column that it can't fill any more is wrong; a new field is reported.
     """
     fields, code, expected_text = VERSIONS[name]
     register(schema_registry, **fields)
@@ -364,8 +371,9 @@ def test_the_newest_schema_counts_before_its_messages(
 
 
 def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistryServer) -> None:
-    """A registry that doesn't answer leaves the check unmade, code 3; an id that it
-    doesn't know is wrong where it refuses windows.
+    """If the registry doesn't answer, the check ends with 3.
+
+    An unknown id is wrong if it would refuse windows.
     """
     spec = Path(of_avro.spec).read_text()
     Path(of_avro.spec).write_text(
@@ -388,7 +396,7 @@ def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistrySe
 
 
 def test_another_kind_of_schema(of_avro: Stage, schema_registry: RegistryServer) -> None:
-    """A topic that went over to another format is told by its newest schema."""
+    """A topic whose newest schema is of another format is reported."""
     schema_registry.register("shop.avro-value", '{"type": "object"}', "JSON")
     assert (
         "is of kind JSON, and the spec's format is avro-confluent"
@@ -397,7 +405,7 @@ def test_another_kind_of_schema(of_avro: Stage, schema_registry: RegistryServer)
 
 
 def test_a_window_is_as_the_check_said(of_avro: Stage) -> None:
-    """What the check lets pass, a run commits."""
+    """A run commits what the check accepted."""
     assert of_avro.json("infer", "--check", of_avro.spec)["fitting"] == 1
     (window,) = of_avro.json("run", of_avro.spec, "--window", hour(8))["windows"]
     assert window["committed"]["receipt"]["counts"]["valid"] == 1

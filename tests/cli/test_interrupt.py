@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one sentence, exit code 130, nothing half visible, no process left behind."""
+"""Ctrl-C and SIGTERM: one sentence, exit code 130, no visible rows, no process left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.ingest.testing.engine import LocalEngine
 ROOT = Path(__file__).parents[2]
 SIGNS = [signal.SIGINT, signal.SIGTERM]
 LIMIT = 240.0
-"""Seconds in which Spark has started, or the process has ended: far more than either takes."""
+"""Limit in seconds for Spark to start or the process to end; both need far less."""
 
 RUN = """
 import sys
@@ -46,7 +46,10 @@ except typer.Exit as end:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """An interrupted command leaves signals ignored: its process would have ended."""
+    """Restores the signal handlers after the test.
+
+    An interrupted command leaves signals ignored, because its process would have ended.
+    """
     previous_handlers = {sign: signal.getsignal(sign) for sign in SIGNS}
     yield
     for sign, handler in previous_handlers.items():
@@ -59,9 +62,10 @@ def handlers() -> Iterator[None]:
 def test_an_interrupted_run_ends_in_one_sentence(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, signs: list[signal.Signals], drops: bool
 ) -> None:
-    """The windows before stay, nothing of the one that was going on is visible; a second signal
-    changes nothing. What the first one raises may be dropped, as Python does in a callback of its
-    garbage collector: the next commit raises it again.
+    """An interrupted run ends with one sentence; the windows committed before stay.
+
+    No row of the current window is visible. A second signal changes nothing. Python drops an
+    exception in a callback of its garbage collector; then the next commit raises it again.
     """
     run = LocalEngine.run
 
@@ -88,9 +92,7 @@ def test_an_interrupted_run_ends_in_one_sentence(
 
 @pytest.mark.usefixtures("handlers")
 def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an interrupt right before the commit the window isn't there; the same
-    command commits it, and verify finds nothing wrong.
-    """
+    """After an interrupt right before the commit, the same command commits the window."""
 
     def interrupt(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -106,7 +108,7 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_after_a_command_interrupts_are_as_before(stage: Stage) -> None:
-    """Who runs a command in a process of their own has their handler back."""
+    """After a command, the caller's signal handlers are restored."""
     previous_handlers = [signal.getsignal(sign) for sign in SIGNS]
     stage.json("show", stage.spec)
     assert [signal.getsignal(sign) for sign in SIGNS] == previous_handlers
@@ -118,8 +120,10 @@ def test_after_a_command_interrupts_are_as_before(stage: Stage) -> None:
 def test_spark_goes_with_it(
     tmp_path: Path, sign: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
-    """Ctrl-C in a terminal, which every process of the group gets, or SIGTERM, which the command
-    alone gets: no trace of Spark's or Python's, JVM and workers are gone, and so are their files.
+    """Ctrl-C or SIGTERM ends the JVM and the workers, without a stack trace.
+
+    Ctrl-C reaches every process of the terminal's group, SIGTERM the command only. Temporary
+    files are removed.
     """
     begun, files = tmp_path / "begun", tmp_path / "files"
     begun.mkdir()

@@ -1,4 +1,4 @@
-"""The commands on every kind of window and on several topics."""
+"""The commands with every kind of window, and with several topics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BATCH = "grid: batch"
 
 
 def keys(document: Any) -> list[int | str]:
-    """The starts of the windows of a document."""
+    """Returns the starts of the windows in a document."""
     return [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]]
 
 
 def read(document: Any) -> list[int]:
-    """Returns how many messages each of its windows read."""
+    """Returns the number of messages read by each window in a document."""
     return [w["committed"]["receipt"]["counts"]["read"] for w in document["windows"]]
 
 
@@ -36,15 +36,13 @@ def read(document: Any) -> list[int]:
 
 @pytest.fixture
 def batches(stage: Stage) -> Stage:
-    """Twelve messages, and at most five in a micro-batch."""
+    """A pipeline with twelve messages and at most five in a micro-batch."""
     stage.write(window=f"{BATCH}, max_records: 5")
     return stage
 
 
 def test_the_next_batch(batches: Stage) -> None:
-    """A run without a window commits the next micro-batch, and says when nothing is
-    waiting, which is no error.
-    """
+    """`run` without a window commits the next micro-batch, or says that nothing is waiting."""
     assert [(keys(d), read(d)) for d in (batches.json("run", batches.spec) for _ in range(4))] == [
         ([0], [5]),
         ([1], [5]),
@@ -61,7 +59,7 @@ def test_the_next_batch(batches: Stage) -> None:
 
 
 def test_a_request_names_its_batch(batches: Stage) -> None:
-    """A run that is tried again with the same text reports the batch it had, and cuts no other."""
+    """A run with the same request reports its batch again, and makes no new one."""
     first = batches.json("run", batches.spec, "--request", "r")["windows"][0]
     second_run = batches.json("run", batches.spec, "--request", "r")["windows"][0]
     assert (first["recovered"], second_run["recovered"]) == (False, True)
@@ -69,7 +67,7 @@ def test_a_request_names_its_batch(batches: Stage) -> None:
 
 
 def test_drain(batches: Stage) -> None:
-    """It runs all batches that are waiting, and tried again with the same text it reports them."""
+    """`--drain` runs all waiting batches, and reports them again with the same request."""
     drained = batches.json("run", batches.spec, "--drain", "--request", "r")
     assert (keys(drained), read(drained)) == ([0, 1, 2], [5, 5, 2])
     assert [
@@ -80,8 +78,9 @@ def test_drain(batches: Stage) -> None:
 
 
 def test_batches_that_are_named(batches: Stage) -> None:
-    """By number, by name or as a range they are reported, replayed and shown; one that
-    was not cut is a mistake that says what to do.
+    """Batches can be named by number, by name or as a range.
+
+    A batch that doesn't exist yet is refused with advice.
     """
     batches.json("run", batches.spec, "--drain")
     assert keys(batches.json("run", batches.spec, "--window", "1")) == [1]
@@ -101,9 +100,7 @@ def test_batches_that_are_named(batches: Stage) -> None:
 
 
 def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
-    """After a refusal the same batch is run, by its number or as the next one, and no
-    later one before it.
-    """
+    """A refused batch is run again, by its number or as the next one, before any later one."""
     batches.write(window=f"{BATCH}, max_records: 6")
     broken = Path(batches.spec).read_text()
     Path(batches.spec).write_text(broken.replace("ratio: 0.6", "ratio: 0"))
@@ -116,8 +113,9 @@ def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
 
 
 def test_plan_of_the_next_batch(batches: Stage) -> None:
-    """Without a window, plan shows what the next micro-batch would read, freezes
-    nothing, and the run then reads just that.
+    """`plan` without a window shows the next micro-batch and freezes nothing.
+
+    The run then reads exactly that.
     """
     for number, frozen in ((0, []), (1, ["start"])):
         (plan,) = batches.json("plan", batches.spec)["plans"]
@@ -147,8 +145,10 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
 
 
 def test_batches_with_an_end(batches: Stage) -> None:
-    """Every command says how far the end is, and that it is reached, which is no error; what
-    came after it was frozen is named, and another end goes on.
+    """Every command says how much is left up to window.stop, or that it is reached.
+
+    Messages and partitions from after the stop was frozen are named. With another stop, the
+    pipeline continues.
     """
     batches.write(window=f"{BATCH}, max_records: 5, stop: latest")
     batches.broker.produce(TP0, b'{"id": 7}', timestamp=START)
@@ -187,7 +187,7 @@ def test_batches_with_an_end(batches: Stage) -> None:
 
 
 def test_doctor_of_batches(batches: Stage) -> None:
-    """The line about retention is about what no batch has read."""
+    """Doctor's check of retention is about messages that no batch has read."""
     batches.json("run", batches.spec)
     assert "the unread messages do not expire" in batches.call("doctor", batches.spec).stdout
     batches.broker.delete_records(TP0, 7)
@@ -201,13 +201,13 @@ def test_doctor_of_batches(batches: Stage) -> None:
 
 @pytest.mark.parametrize("command", [["run"], ["run", "--request", "r"], ["plan"]])
 def test_windows_in_time_are_named(stage: Stage, command: list[str]) -> None:
-    """There is no next window in time: leaving it out is a mistake."""
+    """Windows in time must be named."""
     error = stage.json(command[0], stage.spec, *command[1:], code=2)["error"]
     assert "--window doesn't say which" in error["message"]
 
 
 def test_drain_is_for_batches(stage: Stage) -> None:
-    """With windows in time it is a mistake, not ignored."""
+    """`--drain` with windows in time is refused."""
     assert (
         "--drain is for micro-batches"
         in stage.json("run", stage.spec, "--drain", code=2)["error"]["message"]
@@ -219,7 +219,9 @@ def test_drain_is_for_batches(stage: Stage) -> None:
     [("daily", [24]), ("'0 */8 * * *'", [8, 16, 24]), ("'0 0,1,9 * * *'", [1, 9, 24])],
 )
 def test_every_grid(stage: Stage, grid: str, ends: list[int]) -> None:
-    """Plan, run, replay and show go by the grid, whose windows need not be equally long."""
+    """`plan`, `run`, `replay` and `show` work on any grid, also with windows of
+    different lengths.
+    """
     stage.write(window=f"grid: {grid}, start: 2026-01-05T00:00:00Z")
     stage.now = START + timedelta(days=1, hours=1)
     window_range = f"{hour(0)}/{hour(24)}"
@@ -244,13 +246,13 @@ def test_every_grid(stage: Stage, grid: str, ends: list[int]) -> None:
 
 
 def test_a_request_is_one_for_all_its_windows(stage: Stage) -> None:
-    """The text of a run is in its receipts."""
+    """A run's request is in all its receipts."""
     ran = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}", "--request", "nightly")
     assert [w["committed"]["receipt"]["request"] for w in ran["windows"]] == ["nightly"] * 2
 
 
 def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
-    """A run waits for as long as it was told, then goes on with what is stable, and says so."""
+    """A run waits for an open transaction up to max_wait, then continues with a warning."""
     opened = stage.broker.transaction()
     stage.broker.produce(
         TP0, b'{"id": 1}', timestamp=START + timedelta(hours=3), transaction=opened
@@ -262,8 +264,9 @@ def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
 
 
 def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a terminal: notes stay above the bar, it shows the newest text, is drawn seldom enough,
-    and goes with its step.
+    """On a terminal, a progress bar shows the newest text, with notes above it.
+
+    It is drawn rarely, and removed with its step.
     """
     progress_bars: list[Noting] = []
 
@@ -309,7 +312,7 @@ def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def several(stage: Stage) -> Stage:
-    """A second topic with two messages in the first hour, selected by a pattern."""
+    """A pipeline with a pattern and a second topic, which has two messages in the first hour."""
     stage.write("topic_pattern: 'shop[.].*'")
     stage.broker.create_topic("shop.gifts", retention_ms=None)
     for i in range(2):
@@ -322,7 +325,7 @@ def several(stage: Stage) -> Stage:
 
 
 def test_several_topics(several: Stage) -> None:
-    """Plans, runs and windows say which topic their offsets are of; with one topic they don't."""
+    """With several topics, `plan`, `run` and `show` print the topic of each offset."""
     planned = several.json("plan", several.spec, "--window", hour(0))["plans"][0]["partitions"]
     assert [(p["topic"], p["partition"], p["messages_at_most"]) for p in planned] == [
         ("shop.gifts", 0, 2),
@@ -340,9 +343,7 @@ def test_several_topics(several: Stage) -> None:
 
 
 def test_splits_are_counted(stage: Stage) -> None:
-    """A plan says how many tasks read a topic-partition, and only the first of them is
-    of the mark.
-    """
+    """`plan` prints the number of splits of each topic-partition."""
     stage.write(f"{TOPIC}, split_records: 2")
     planned = stage.json("plan", stage.spec, "--window", hour(0))["plans"][0]["partitions"]
     assert [(p["partition"], p["messages_at_most"], p["splits"]) for p in planned] == [
@@ -353,7 +354,7 @@ def test_splits_are_counted(stage: Stage) -> None:
 
 
 def test_a_topic_that_is_new_begins_where_the_plan_says(several: Stage) -> None:
-    """A plan shows of a topic that the start doesn't know where its first window begins."""
+    """`plan` shows where a new topic begins, and the run begins there."""
     several.json("run", several.spec, "--window", hour(0))
     several.broker.create_topic("shop.new", retention_ms=None)
     for i in range(3):
@@ -371,7 +372,7 @@ def test_a_topic_that_is_new_begins_where_the_plan_says(several: Stage) -> None:
 
 
 def test_rights_per_topic(several: Stage) -> None:
-    """The doctor has a line for each topic, and one that can't be read doesn't hide the others."""
+    """`doctor` has a check for each topic; a topic that can't be read doesn't hide the others."""
     several.broker.create_topic("shop.empty", retention_ms=None)
     rights = [
         c["what"] for c in several.json("doctor", several.spec)["checks"] if c["name"] == "rights"
@@ -383,7 +384,7 @@ def test_rights_per_topic(several: Stage) -> None:
 
 @pytest.mark.parametrize(("policy", "code"), [("fail", 1), ("drop", 0)])
 def test_a_topic_that_is_gone(several: Stage, policy: OnRemoved, code: int) -> None:
-    """The doctor takes a topic that is gone for what the spec takes it for."""
+    """`doctor` treats a deleted topic according to `source.on_removed`."""
     several.write(f"topic: [shop.gifts, shop.things], on_removed: {policy}")
     several.json("run", several.spec, "--window", hour(0))
     several.broker.delete_topic("shop.gifts")
@@ -395,8 +396,9 @@ def test_a_topic_that_is_gone(several: Stage, policy: OnRemoved, code: int) -> N
 
 
 def test_partial_late_and_early(stage: Stage) -> None:
-    """Columns for what is rare are there when some window has it, and a run says in
-    words what a window lost.
+    """Columns for rare counts are printed only if a window has them.
+
+    A run says in words what a window lost.
     """
     stage.write(f"{TOPIC}, on_loss: skip")
     plain = stage.call("run", stage.spec, "--window", hour(0)).stdout
@@ -419,9 +421,7 @@ def test_partial_late_and_early(stage: Stage) -> None:
 
 
 def test_a_group_that_refuses_is_told(stage: Stage) -> None:
-    """A window is committed whatever the consumer group answers; the run says what it
-    didn't take.
-    """
+    """If the consumer group refuses offsets, the window is still committed, and the run says so."""
     stage.write(f"{TOPIC}, offsets_group: lag-tools")
     assert "lag-tools" not in stage.call("run", stage.spec, "--window", hour(0)).stdout
     stage.broker.refuse_offsets("lag-tools", "consumers are at work in it")

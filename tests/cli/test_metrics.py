@@ -1,6 +1,4 @@
-"""Figures for Prometheus: what a receiver gets of runs that are processes of their own, and that no
-window waits for it.
-"""
+"""Metrics for Prometheus: runs in separate processes add up, and no window waits for a receiver."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ Samples = dict[tuple[str, str], float]
 
 
 def samples(text: str, *, pipeline: str = "things") -> Samples:
-    """Values by name and the one label besides the pipeline's."""
+    """Returns the values of one pipeline by name and its other label."""
     return {
         (
             s.name,
@@ -37,7 +35,7 @@ def samples(text: str, *, pipeline: str = "things") -> Samples:
 
 
 class Receiver:
-    """A Pushgateway on loopback, as far as it is asked: groups are replaced, and told."""
+    """A Pushgateway on loopback: a PUT replaces a group."""
 
     def __init__(self) -> None:
         self.groups: dict[str, str] = {}
@@ -81,7 +79,7 @@ def set_destination(destination: object, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def assert_two_hours(figures: Samples) -> None:
-    """What two hours of five messages each are, one of them refused at first."""
+    """Asserts the metrics of two hours with five messages each, one of them refused at first."""
     assert figures["windrow_windows_total", "committed"] == 2
     assert figures["windrow_windows_total", "reported"] == 1
     assert figures["windrow_windows_total", "refused"] == 1
@@ -96,7 +94,7 @@ def assert_two_hours(figures: Samples) -> None:
 
 
 def run_two_hours(stage: Stage) -> None:
-    """One is committed, and reported; the other one refused, then committed; then the lag."""
+    """Runs one hour twice, refuses the other one, commits it, and measures the lag."""
     spec = Path(stage.spec)
     stage.json("run", stage.spec, "--window", hour(0))
     stage.json("run", stage.spec, "--window", hour(0))
@@ -111,8 +109,9 @@ def run_two_hours(stage: Stage) -> None:
 def test_figures_add_up_over_runs(
     stage: Stage, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Pushgateway has a group for each pipeline, whose totals are those of all runs, and whose
-    labels are the pipeline, a topic and words of windrow's: nothing of a message.
+    """A Pushgateway has a group for each pipeline with the totals of all runs.
+
+    Its labels are the pipeline, a topic, and words of windrow. They have nothing of a message.
     """
     set_destination(receiver.url, monkeypatch)
     run_two_hours(stage)
@@ -126,8 +125,9 @@ def test_figures_add_up_over_runs(
 def test_a_file_for_the_textfile_collector(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    """A folder has a file for each pipeline, in the form that node_exporter reads, which a run
-    adds to; a file that is no such text is begun anew.
+    """A folder has a file for each pipeline, in the format of node_exporter, to which a run adds.
+
+    A file with another content is replaced.
     """
     folder = tmp_path / "textfiles"
     folder.mkdir()
@@ -139,8 +139,10 @@ def test_a_file_for_the_textfile_collector(
 
 
 def test_two_reports_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each adds what was seen since the one before: a total to what is there, another figure in its
-    place; what could not be told is told by the next one. Other pipelines' series are left out.
+    """Each report of a process adds what was counted since the report before.
+
+    Gauges are replaced. What a failed report had is part of the next one. Series of other
+    pipelines are removed.
     """
     other_series, file = 'windrow_rows_total{pipeline="b"} 9.0\n', tmp_path / "windrow-things.prom"
     file.write_text("# TYPE windrow_rows counter\n" + other_series)
@@ -170,7 +172,7 @@ def test_two_reports_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_topic_that_is_gone_has_no_series(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is woken by the lag of a topic that was deleted, of some topics or of the last one."""
+    """A topic that was deleted has no lag any more, so its series is removed."""
     stage.write(source="topic_pattern: 'shop[.].*', on_removed: drop")
     stage.broker.create_topic("shop.other", partitions=1, retention_ms=None)
     stage.json("run", stage.spec, "--window", hour(0))
@@ -196,8 +198,8 @@ def test_no_window_fails_by_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whatever is wrong with the place: the window is committed, one warning says why, without a
-    password that the URL may have.
+    """If metrics can't be written, the window is committed, with one warning that has
+    no password.
     """
     receiver.status = 500 if broken == "server error" else 200
     destinations = {"no folder": "/not/there", "nobody there": "http://me:sesame@127.0.0.1:1"}
@@ -215,7 +217,7 @@ def test_no_window_fails_by_it(
 
 
 def test_lag_can_be_watched(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--watch` shows the lag again and again until Ctrl-C, and goes on after an outage."""
+    """`--watch` prints the lag repeatedly until Ctrl-C, and continues after an error."""
     looks = list[float]()
 
     class Stop:

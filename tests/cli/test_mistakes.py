@@ -1,4 +1,4 @@
-"""What a newcomer does wrong is answered by what happened and what to do."""
+"""Mistakes of new users: the message says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_refused(stage: Stage, *words: str, code: int) -> str:
-    """What the command says, without the frame around mistakes of usage."""
+    """Returns the command's output, without the frame around usage errors."""
     result = stage.call(*words)
     assert result.exit_code == code, result.output
     return " ".join(result.output.replace("│", "").split())
 
 
 def test_a_window_without_its_option(stage: Stage) -> None:
-    """Who forgets --window is told where it belongs."""
+    """If --window is forgotten, the message says where to write it."""
     text = run_refused(stage, "run", stage.spec, hour(0), code=2)
     assert f"Write --window before {hour(0)}" in text
 
 
 def test_a_place_that_can_not_be_used(stage: Stage) -> None:
-    """A folder that can't be made is the user's to mend, and no bug: the place is named."""
+    """A folder that can't be made is named with advice, and isn't called a bug."""
     folder = Path(stage.spec) / "broker"
     text = run_refused(stage, "broker", "run", "--folder", str(folder), code=3)
     assert text.startswith(f"{folder} can't be used: Not a directory")
@@ -45,7 +45,7 @@ def test_a_place_that_can_not_be_used(stage: Stage) -> None:
 
 
 def test_a_file_where_the_table_belongs(stage: Stage) -> None:
-    """It is said that it is a file, not that the storage should be looked at."""
+    """If the table's path is a file, the message says so."""
     table = stage.folder / "lake" / "things"
     table.parent.mkdir()
     table.write_text("something else")
@@ -55,7 +55,7 @@ def test_a_file_where_the_table_belongs(stage: Stage) -> None:
 
 
 def test_a_server_of_spark_without_its_extra(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own error of a missing package becomes the extra's name and the command to type."""
+    """Spark's error about a missing package becomes the name of the extra and a command."""
     original_import = builtins.__import__
 
     def importing(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -77,13 +77,16 @@ def test_a_server_of_spark_without_its_extra(stage: Stage, monkeypatch: pytest.M
 def test_an_environment_without_pip(
     monkeypatch: pytest.MonkeyPatch, pip: bool, command: str
 ) -> None:
-    """Where uv made the environment, the advice is a command that is there."""
+    """In an environment that uv made, the advice is a command of uv."""
     monkeypatch.setattr(errors, "find_spec", lambda name: (pip and name == "pip") or None)
     assert f":{command}install 'windrow-ingest[http]'" in errors.how_to_install("http")
 
 
 def test_the_environment_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the project doesn't name, the next `uv sync` removes: so it is added to the project."""
+    """In a project of uv, the advice adds the extra to the project.
+
+    The next `uv sync` would remove a package that the project doesn't name.
+    """
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert "pip install" in errors.how_to_install("http")
     (tmp_path / "uv.lock").touch()
@@ -97,7 +100,7 @@ def test_the_environment_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_texts_of_others_stay_as_they_are(
     shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever a name, a reason or an error has in it is neither an emoji nor markup."""
+    """Names, reasons and errors are printed unchanged, without emojis or markup."""
     table = Table(shown, title=Text(shown))
     table.add_row(shown)
     output = Output(json=False)
@@ -126,7 +129,7 @@ def loud(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_only_the_document_is_on_stdout(tmp_path: Path) -> None:
-    """Whatever a step, a library of C or a child process writes to file descriptor 1."""
+    """Only the JSON document is on stdout, even if a step or a child process writes there."""
     (tmp_path / "loud.py").write_text(LOUD)
     (tmp_path / "schema.py").write_text(SCHEMA)
     loud = "transform: {steps: [{python: 'loud.py:loud', schema: 'schema.py:Thing'}]}\n"

@@ -1,4 +1,4 @@
-"""`windrow pause` and `resume`: no window begins in between, whoever asks."""
+"""`windrow pause` and `windrow resume`: no window begins between them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ WHY = ("--why", "the broker moves")
 
 
 def assert_paused(stage: Stage, *words: str) -> str:
-    """What a command says that is refused for the pause."""
+    """Asserts that a command is refused because of the pause, and returns its message."""
     error = stage.json(*words, code=1)["error"]
     assert error["kind"] == "PausedError"
     return str(error["message"])
 
 
 def test_nothing_is_committed_until_resumed(stage: Stage) -> None:
-    """Every command that commits is refused, with who, since when and why, and nothing is frozen
-    meanwhile; `--anyway` goes on; after `resume` all is as before.
+    """Every command that commits is refused, with who paused, since when and why.
+
+    Nothing is frozen. With `--anyway` the command runs. After `resume` all commands run.
     """
     run = ("run", stage.spec, "--window", hour(0))
     assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["recorded"] is True
@@ -59,7 +60,7 @@ def test_nothing_is_committed_until_resumed(stage: Stage) -> None:
 
 
 def test_micro_batches_stop_before_the_next_is_cut(stage: Stage) -> None:
-    """A paused pipeline cuts no batch; a drain ends behind the batch that it is at."""
+    """A paused pipeline makes no batch; a drain ends after the current batch."""
     stage.write(window="grid: batch, max_records: 4")
     stage.json("pause", stage.spec, *WHY)
     assert_paused(stage, "run", stage.spec, "--drain")
@@ -83,8 +84,8 @@ def test_micro_batches_stop_before_the_next_is_cut(stage: Stage) -> None:
 
 
 def test_a_rebuilt_ledger_is_not_paused_and_says_so(stage: Stage) -> None:
-    """No receipt has a pause: who rebuilds a ledger is told that the pipeline goes on; a ledger
-    that was there keeps its pause.
+    """A rebuilt ledger isn't paused, and the command says so; an existing ledger keeps
+    its pause.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     stage.json("pause", stage.spec, *WHY)
@@ -98,7 +99,7 @@ def test_a_rebuilt_ledger_is_not_paused_and_says_so(stage: Stage) -> None:
 
 
 def test_two_persons_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a pause and another record at the same moment one counts, and the other person is told."""
+    """Of two records at the same moment one counts, and the other user is told."""
     rival_pause = Pause(0, True, "bob", "", stage.now)
     put_pause = SqlLedger.put_pause
 
@@ -112,8 +113,9 @@ def test_two_persons_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_typed(stage: Stage) -> None:
-    """A pause needs a reason of one line; a second one replaces the first one's, and says whose
-    that was, as a resume does; what isn't paused isn't resumed, and that is no failure.
+    """A pause needs a reason of one line; a second pause replaces the first one, and says so.
+
+    A pipeline that isn't paused can be resumed without an error.
     """
     assert stage.call("pause", stage.spec).exit_code == 2
     for bad_reason in ("two\nlines", "x" * 501, "\udcff", "\x1b[31mred"):

@@ -17,7 +17,7 @@ TP0, TP1 = TopicPartition("shop.things", 0), TopicPartition("shop.things", 1)
 
 
 def places(document: Any) -> list[tuple[int, int]]:
-    """Partition and offset of what was shown."""
+    """Returns partition and offset of the shown messages."""
     return [(m["partition"], m["offset"]) for m in document["messages"]]
 
 
@@ -25,8 +25,9 @@ def places(document: Any) -> list[tuple[int, int]]:
 
 
 def test_peek(stage: Stage) -> None:
-    """All messages in order, keys and values too; neither a table nor a ledger is made,
-    and the schema isn't needed.
+    """`peek` shows all messages in order, with keys and values.
+
+    It makes neither table nor ledger, and doesn't read the schema.
     """
     (stage.folder / "schema.py").write_text("this is no Python")
     shown = stage.json("peek", stage.spec)
@@ -66,7 +67,7 @@ def test_peek(stage: Stage) -> None:
 def test_positions(
     stage: Stage, start: str, stop: str, first: tuple[int, int] | None, last: tuple[int, int] | None
 ) -> None:
-    """Each form of a position is understood at both ends."""
+    """Each form of a position works for --start and --stop."""
     stage.broker.commit_group("readers", {TP0: 5, TP1: 4})
     read_places = places(stage.json("peek", stage.spec, "--start", start, "--stop", stop))
     assert (read_places[:1], read_places[-1:]) == ([first] if first else [], [last] if last else [])
@@ -95,7 +96,7 @@ def test_positions(
     ],
 )
 def test_mistakes(stage: Stage, arguments: list[str], code: int, says: str) -> None:
-    """What can't be looked at is told in one paragraph, and leaves no file."""
+    """A mistake is explained in one paragraph, and no file is written."""
     stage.broker.delete_records(TP0, 2)
     error = stage.json("peek", stage.spec, *arguments, code=code)["error"]
     assert says in error["message"]
@@ -103,8 +104,9 @@ def test_mistakes(stage: Stage, arguments: list[str], code: int, says: str) -> N
 
 
 def test_limit(stage: Stage) -> None:
-    """Twenty messages are shown if nothing is said, and the end says when there are
-    more; a file gets all.
+    """Twenty messages are shown by default, and the output says if there are more.
+
+    A file gets all messages.
     """
     stage.produce(5, *[b"{}"] * 20)
     shown = stage.json("peek", stage.spec)
@@ -119,7 +121,7 @@ def test_limit(stage: Stage) -> None:
 
 
 def test_files(stage: Stage) -> None:
-    """Parquet has the messages as the reader gives them; a line of JSON is what --json shows."""
+    """A Parquet file has the reader's columns; a line of JSON equals an entry of --json."""
     assert stage.json("peek", stage.spec, "--out", "m.parquet") == {
         "pipeline": "things",
         "file": "m.parquet",
@@ -135,7 +137,7 @@ def test_files(stage: Stage) -> None:
 
 
 def test_peek_for_people(stage: Stage) -> None:
-    """A table, in which nothing of a message reaches the terminal unescaped; or a sentence."""
+    """Without --json, messages are printed as a table with escaped characters, or as a sentence."""
     stage.broker.produce(TP1, b"\x1b[31mred[bold]\xff", timestamp=START, headers=(("h", b"\x07"),))
     output = stage.call("peek", stage.spec, "--start", "partition:1,offset:5?latest").stdout
     assert r"\x1b[31mred[bold]\xff" in output
@@ -148,7 +150,7 @@ def test_peek_for_people(stage: Stage) -> None:
 
 
 def test_isolation(stage: Stage) -> None:
-    """What an open transaction holds is seen by choice only."""
+    """The messages of an open transaction are shown only with read_uncommitted."""
     opened = stage.broker.transaction()
     stage.broker.produce(TP0, b"undecided", timestamp=START, transaction=opened)
     assert len(stage.json("peek", stage.spec)["messages"]) == 12
@@ -164,7 +166,7 @@ def test_isolation(stage: Stage) -> None:
     ],
 )
 def test_one_topic_of_several(stage: Stage, source: str) -> None:
-    """`--topic` narrows what the spec selects, and makes offsets by partition mean something."""
+    """`--topic` chooses one of the spec's topics, and then offsets by partition can be given."""
     stage.write(source)
     stage.broker.create_topic("shop.gifts")
     stage.broker.produce(TopicPartition("shop.gifts", 0), b"gift", timestamp=START)
@@ -183,7 +185,7 @@ def test_one_topic_of_several(stage: Stage, source: str) -> None:
 
 
 def test_help_explains_positions(stage: Stage) -> None:
-    """Every form of a position is in the help."""
+    """The help explains every form of a position."""
     output = " ".join(stage.call("peek", "--help").stdout.split())
     for form in (
         "earliest",
@@ -200,8 +202,9 @@ def test_help_explains_positions(stage: Stage) -> None:
 
 
 def test_lag(stage: Stage) -> None:
-    """Per topic-partition and in all, records and seconds behind the newest committed
-    window; before the first, behind the start.
+    """`lag` shows records and seconds for each topic-partition and in total.
+
+    It counts from the newest committed window, or from the source's start.
     """
     fresh = stage.json("lag", stage.spec)
     assert (fresh["window"], fresh["lag"]["records"], fresh["group_offsets"]) == (None, 12, None)
@@ -230,7 +233,7 @@ def test_lag(stage: Stage) -> None:
 
 
 def test_lag_tells_what_is_lost(stage: Stage) -> None:
-    """Unread offsets that are gone have a column of their own."""
+    """Unread offsets that are lost have their own column."""
     stage.json("run", stage.spec, "--window", hour(0))
     stage.broker.delete_records(TP0, 5)
     assert stage.json("lag", stage.spec)["lag"]["lost"] == 2
@@ -238,8 +241,9 @@ def test_lag_tells_what_is_lost(stage: Stage) -> None:
 
 
 def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
-    """A window between committed ones that was never run is named by lag, show and doctor,
-    with its offsets; the command that they advise commits it, and nothing is left to tell.
+    """Windows without a commit between committed ones are named by `lag`, `show` and `doctor`.
+
+    The command that they advise commits them.
     """
 
     def told() -> list[list[dict[str, object]]]:
@@ -266,8 +270,9 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
 
 
 def test_windows_before_the_first_one_that_was_run_are_seen(stage: Stage) -> None:
-    """Windows from window.start on that were never run, before the first committed one, are
-    named by lag, show and doctor; moving window.start, as they advise, leaves nothing to tell.
+    """Windows without a commit before the first committed one are named, too.
+
+    Moving window.start, as advised, ends that.
     """
 
     def told() -> list[object]:
@@ -295,7 +300,7 @@ def test_windows_before_the_first_one_that_was_run_are_seen(stage: Stage) -> Non
 
 
 def test_lag_of_batches(stage: Stage) -> None:
-    """The newest micro-batch has its name there."""
+    """`lag` shows the newest micro-batch by its name."""
     stage.write(window="grid: batch, max_records: 5")
     stage.json("run", stage.spec)
     lag_document = stage.json("lag", stage.spec)
@@ -303,8 +308,9 @@ def test_lag_of_batches(stage: Stage) -> None:
 
 
 def test_a_group_gets_the_offsets(stage: Stage) -> None:
-    """A group is told where the newest window ends; what it refuses is told with the
-    reason and exit code 3.
+    """`--alter-offsets` publishes the end of the newest window to the consumer group.
+
+    A refusal has its reason and exit code 3.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     stage.write(f"{TOPIC}, offsets_group: lag-tools")
@@ -326,7 +332,7 @@ def test_a_group_gets_the_offsets(stage: Stage) -> None:
 
 
 def test_no_offsets_for_a_group(stage: Stage) -> None:
-    """Without a group it is a mistake; before the first window it is said."""
+    """Without a group, `--alter-offsets` is refused; before the first window it only says so."""
     assert (
         "source.offsets_group"
         in stage.json("lag", stage.spec, "--alter-offsets", code=2)["error"]["message"]

@@ -1,4 +1,4 @@
-"""Faults of plugins: the message says which plugin of which distribution, and what it did."""
+"""Faults of plugins: the message names the plugin, its distribution and the fault."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ FAULTS = [
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distribution whose kinds do what their option `how`, or `odd`, says."""
+    """A distribution whose kinds have the fault that their option `how` or `odd` names."""
     monkeypatch.delitem(sys.modules, "acme_odd", raising=False)
     monkeypatch.setattr(kinds_module, "LOADED", {})
     kinds = {"formats": "Lines", "steps": "Odd", "lookups": "Book", "sinks": "Vault"}
@@ -202,8 +202,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("section", "fault", "says"), FAULTS, ids=[f"{f[0].split(':')[0]}-{f[1]}" for f in FAULTS]
 )
 def test_a_fault_of_a_plugin_is_its_own(stage: Stage, section: str, fault: str, says: str) -> None:
-    """What a plugin gives in another form, can't have pickled, or ends by `sys.exit`, is told as
-    its own, without its texts; nothing is committed, and without the fault the window is.
+    """A plugin's wrong result, a part that can't be pickled, or `sys.exit` is reported as its
+    fault.
+
+    The plugin's own texts are left out, and nothing is committed. Without the fault the window
+    is committed.
     """
     spec, name = Path(stage.spec), section.partition(":")[0]
     others = [line for line in spec.read_text().splitlines() if not line.startswith(f"{name}:")]

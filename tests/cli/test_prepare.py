@@ -1,4 +1,4 @@
-"""`windrow prepare`: once for an environment, and the doctor says where it wasn't run."""
+"""`windrow prepare`, which is run once for an environment; doctor reports if it wasn't run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INGEST = Path(__file__).parents[2] / "ingest"
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """An environment after its install: nothing is made yet, and what is made is only noted."""
+    """An environment in which nothing is prepared; the names of prepared modules are recorded."""
     prepared_modules = list[str]()
 
     def record(archive: Path) -> None:
@@ -35,7 +35,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_all_passes_are_prepared() -> None:
-    """Each module that is called as machine code is among them."""
+    """Every module with compiled code is prepared."""
     called = re.compile(r'= Compiled\("windrow\.ingest\.([\w.]+)"\)')
     compiled_modules = {
         m for file in INGEST.rglob("*.py") for m in called.findall(file.read_text("utf-8"))
@@ -44,7 +44,7 @@ def test_all_passes_are_prepared() -> None:
 
 
 def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> None:
-    """As a warning that names what is missing, until the command has made all of it."""
+    """`doctor` warns, and names what is missing, until `windrow prepare` has made all of it."""
     lines = {check["name"]: check for check in stage.json("doctor")["checks"]}
     assert lines["prepared"]["level"] == "warn"
     assert "no machine code and no Java's archive" in lines["prepared"]["what"]
@@ -66,7 +66,7 @@ def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> 
 def test_without_java_the_rest_is_prepared(
     stage: Stage, bare: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The document says what was made, beside the error of what wasn't."""
+    """Without Java, the rest is prepared, and the document has the error, too."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     done = stage.json("prepare", code=3)
     assert (done["compiled"], done["archive"]) == (len(bare) - 1, None)

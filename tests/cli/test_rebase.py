@@ -1,4 +1,4 @@
-"""`windrow rebase`: looked at first, recorded by --yes."""
+"""`windrow rebase`: a dry run, and recording with --yes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from windrow.ingest.testing.broker import MemoryBroker
 
 @pytest.fixture
 def anew(stage: Stage) -> Stage:
-    """Two hours committed, then the topic made anew with three messages of the third."""
+    """Two hours are committed; then the topic is made again, with three messages of the
+    third hour.
+    """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker.recreate_topic("shop.things", 2)
     _fill(stage.broker)
@@ -31,7 +33,7 @@ def _fill(broker: MemoryBroker) -> None:
 
 
 def test_nothing_to_rebase(stage: Stage) -> None:
-    """Before the first run, and while nothing changed, it is a mistake and says so."""
+    """Before the first run, and without a change, a rebase is refused."""
     assert "no frozen boundary yet" in stage.json("rebase", stage.spec, code=2)["error"]["message"]
     stage.json("run", stage.spec, "--window", hour(0))
     assert (
@@ -40,8 +42,10 @@ def test_nothing_to_rebase(stage: Stage) -> None:
 
 
 def test_a_topic_made_anew(anew: Stage) -> None:
-    """Refused, looked at, recorded, run: the next windows are of the new topic from its
-    start, and all that is there verifies.
+    """After a rebase, the next windows read the new topic from its start.
+
+    Before it, runs are refused, and a dry run records nothing. Verification finds nothing
+    wrong.
     """
     refused = anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]
     assert refused["kind"] == "IdentityError"
@@ -72,7 +76,7 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     ("start", "read"), [("latest", 0), ("partition:0,offset:1?earliest", 2), ("earliest", 3)]
 )
 def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
-    """`--start` says from where the new topic is read, and the table shows it."""
+    """`--start` says from where the new topic is read, and the output shows it."""
     output = anew.call("rebase", anew.spec, "--start", start, "--yes").stdout
     assert "shop.things[0]" in output
     assert "Recorded: " in output
@@ -81,7 +85,7 @@ def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
 
 
 def test_a_wrong_start(anew: Stage) -> None:
-    """A position that is none records nothing."""
+    """A wrong position records nothing."""
     assert (
         "is not a position"
         in anew.json("rebase", anew.spec, "--start", "begin", "--yes", code=2)["error"]["message"]
@@ -90,8 +94,9 @@ def test_a_wrong_start(anew: Stage) -> None:
 
 
 def test_another_cluster(stage: Stage) -> None:
-    """After a move to another cluster a position is asked for: nothing says which of
-    its messages are there already.
+    """After a move to another cluster, the user must give a position.
+
+    windrow can't know which of its messages are in the table already.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker = MemoryBroker("elsewhere")
@@ -111,7 +116,7 @@ def test_another_cluster(stage: Stage) -> None:
 
 
 def test_a_second_rebase_at_a_later_label(anew: Stage) -> None:
-    """What is made anew twice, with windows between, is rebased twice."""
+    """A topic that is made again twice, with windows in between, is rebased twice."""
     anew.json("rebase", anew.spec, "--yes")
     anew.json("run", anew.spec, "--window", hour(2))
     anew.broker.recreate_topic("shop.things", 2)
@@ -120,7 +125,7 @@ def test_a_second_rebase_at_a_later_label(anew: Stage) -> None:
 
 
 def test_lag_and_doctor_after_a_rebase(anew: Stage) -> None:
-    """What is unread is counted on the new topic."""
+    """After a rebase, `lag` counts the unread messages of the new topic."""
     anew.json("rebase", anew.spec, "--yes")
     assert anew.json("lag", anew.spec)["lag"]["records"] == 3
     assert anew.json("doctor", anew.spec)["checks"][-1]["name"] == "retention"

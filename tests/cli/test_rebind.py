@@ -1,4 +1,4 @@
-"""`windrow rebind` and `windrow verify --restore-receipts`: looked at first, done by --yes."""
+"""`windrow rebind` and `windrow verify --restore-receipts`: a dry run, and changes with --yes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from tests.cli.conftest import Stage, hour
 
 
 def rename_table(stage: Stage, path: str) -> None:
-    """The spec names another table."""
+    """Changes the table's path in the spec."""
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", path))
 
 
 def test_a_moved_table(stage: Stage) -> None:
-    """Refused by run, plan and rebuild; looked at; recorded; run again, and all verifies."""
+    """After a table was moved, commands are refused until `windrow rebind --yes`.
+
+    A dry run records nothing. Then the next window is committed, and verification finds
+    nothing.
+    """
     assert "just run it" in stage.json("rebind", stage.spec, code=2)["error"]["message"]
     stage.json("run", stage.spec, "--window", hour(0))
     (stage.folder / "lake").rename(stage.folder / "moved")
@@ -56,7 +60,7 @@ def test_a_moved_table(stage: Stage) -> None:
 
 
 def test_a_table_given_up(stage: Stage) -> None:
-    """What the ledger forgets is named, window by window, and can be run again."""
+    """The windows that the ledger forgets are named, and can be run again."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake")
     restored = stage.call("verify", stage.spec, "--restore-receipts", "--yes")
@@ -74,8 +78,10 @@ def test_a_table_given_up(stage: Stage) -> None:
 
 
 def test_lost_receipts(stage: Stage) -> None:
-    """Verification names the command; it shows, then restores; what can't be restored
-    ends it with 1.
+    """Verification advises --restore-receipts, which shows lost receipts, and restores them
+    with --yes.
+
+    If a receipt can't be restored, it ends with 1.
     """
     assert stage.call("verify", stage.spec, "--yes").exit_code == 2
     assert stage.call("verify", stage.spec, "--restore-receipts", "--deep").exit_code == 2
@@ -112,8 +118,9 @@ def test_lost_receipts(stage: Stage) -> None:
 
 
 def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
-    """The ways out that are named work: what can't be rebuilt in this ledger comes back from the
-    table in another one. Lag says that the ledger doesn't know what is committed.
+    """A ledger that can't be rebuilt here is rebuilt from the table in another place, as advised.
+
+    `lag` says that the ledger doesn't know a committed window.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     state, moved_ledger = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
@@ -138,8 +145,9 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
 
 
 def test_lost_pages(stage: Stage) -> None:
-    """Every command names the one that brings the list of windows back, and lost receipts with it;
-    then the next window is run, and all verifies.
+    """After the list of windows was lost, every command advises --restore-receipts.
+
+    It brings the list and lost receipts back. Then the next window is committed.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake/things/_windrow/pages")
@@ -161,7 +169,7 @@ def test_lost_pages(stage: Stage) -> None:
 
 
 def test_lost_pages_whose_rows_nobody_explains(stage: Stage) -> None:
-    """Nothing was written, as the error says; neither to the table of dead letters."""
+    """If no receipt explains the rows, nothing is written, not even for the dead letters."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     for lost_folder in ("things/_windrow", "things_dead/_windrow/pages"):
         shutil.rmtree(stage.folder / "lake" / lost_folder)

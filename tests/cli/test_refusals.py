@@ -1,4 +1,4 @@
-"""What a run refuses before it reads a message, plan, doctor and try refuse, too."""
+"""What a run refuses before it reads a message is refused by `plan`, `doctor` and `try`, too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UPSERT = "{kind: delta, path: upserts, mode: upsert, primary_key: [id]}"
 
 
 def run_command(stage: Stage, word: str) -> tuple[int, str]:
-    """The exit code of a command, and what it says."""
+    """Returns the exit code and the output of a command."""
     Path("lines").write_text('{"id": 1}\n')
     more = {"doctor": (), "try": ("lines",)}.get(word, ("--window", hour(0)))
     result = stage.call(word, stage.spec, *more)
@@ -72,8 +72,10 @@ def test_what_the_spec_cannot_mean(
     says: str,
     word: str,
 ) -> None:
-    """Names of windrow's own beside a function's columns, types that the table can't hold, keys of
-    another type, stores that aren't there: in the same words, by each command.
+    """A spec that can't work is refused by each command with the same words.
+
+    Examples are names that windrow uses itself, types that the table can't hold, keys with
+    another type, and unsupported stores.
     """
     monkeypatch.setattr(LocalEngine, "transform", print, raising=False)  # as if it had DataFrames
     Path("function.py").write_text(FUNCTION)
@@ -94,7 +96,10 @@ def test_what_the_spec_cannot_mean(
 def test_a_database_that_cannot_be_written(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, word: str, *, committed: bool
 ) -> None:
-    """Before anything is read, whether or not the table is in it."""
+    """A database that can't be written is refused before a message is read.
+
+    The table may exist in it or not.
+    """
     stage.sink(SQLITE)
     if committed:
         assert stage.call("run", stage.spec, "--window", hour(1)).exit_code == 0
@@ -112,14 +117,14 @@ def test_a_database_that_cannot_be_written(
 
 
 def edit(stage: Stage, old: str, new: str, name: str = "things.yaml") -> None:
-    """Changes a text of the spec or of another file beside it."""
+    """Replaces a text in the spec or in a file of its folder."""
     path = stage.folder / name
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 def committed(stage: Stage) -> None:
-    """The second hour is committed; the first one is what the commands are asked for."""
+    """Commits the second hour; the commands are then called for the first one."""
     stage.json("run", stage.spec, "--window", hour(1))
 
 
@@ -161,7 +166,7 @@ def no_such_rule(stage: Stage) -> None:
 
 
 def no_extra(stage: Stage) -> None:
-    # as where the extra isn't installed
+    # acts as if the extra isn't installed
     protobuf = "format: protobuf, message: t.Thing, descriptor: things.desc, "
     edit(stage, "decode: {", f"decode: {{{protobuf}")
     Path("things.desc").touch()
@@ -267,9 +272,10 @@ def test_plan_and_doctor_refuse_what_run_refuses(
     code: int,
     says: str,
 ) -> None:
-    """What is told before a message is read, in the run's own words: messages that are gone,
-    mistakes of the schema, a missing extra, and tables, of rows, of dead letters or to look up in,
-    that are gone, another's, changed, or not to be written.
+    """`plan` and `doctor` refuse what a run refuses before it reads a message, in the same words.
+
+    Examples are deleted messages, mistakes of the schema, a missing extra, and tables that are
+    missing, changed, of another owner, or not writable.
     """
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
     trouble(stage)
@@ -277,14 +283,14 @@ def test_plan_and_doctor_refuse_what_run_refuses(
 
 
 def assert_refused_alike(stage: Stage, code: int, says: str) -> None:
-    """Plan, doctor and, last, the run of the first hour say the same."""
+    """Asserts that `plan`, `doctor` and then `run` refuse the first hour with the same words."""
     window = ("--window", hour(0))
     planned = stage.json("plan", stage.spec, *window, code=code)["error"]["message"]
     checks = stage.json("doctor", stage.spec, code=code)["checks"]
     (failed, *_) = [check for check in checks if check["level"] == "fail"]
     assert stage.json("run", stage.spec, *window, code=code)["error"]["message"] == planned
     assert says in planned
-    # the one line of a check has no stage, and no path of the spec
+    # a check has no stage, and no path of the spec
     assert failed["what"].split(" (")[0] in planned
     assert re.split("SPEC|;", failed["fix"])[0] in planned
 
@@ -309,8 +315,9 @@ def assert_refused_alike(stage: Stage, code: int, says: str) -> None:
 def test_a_table_in_postgres_that_takes_no_rows(
     stage: Stage, database: str, statements: list[str], says: str, *, bound: bool
 ) -> None:
-    """Whether somebody made it for windrow, or changed it since: columns that rows don't fill, or
-    lack, rows of others, a view.
+    """A PostgreSQL table that can't take the rows is refused.
+
+    Its columns or rows are not those of the sink, or it is a view.
     """
     stage.sink(f"{{kind: postgres, url: '{database}', table: t, staging: staged}}")
     if bound:

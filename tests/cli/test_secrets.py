@@ -1,5 +1,6 @@
-"""A secret is told nowhere: one text is put wherever a secret could stand, and looked
-for in all that windrow says and keeps.
+"""No output and no file has a secret.
+
+The tests put one text into every setting that could hold a secret, and search for it.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ WAYS = (["--json"], ["--debug"], [])
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where templates find it."""
+    """Sets the environment variable that templates use."""
     monkeypatch.setenv("CANARY", CANARY)
 
 
 def with_setting(setting_path: str, value: object) -> dict[str, Any]:
-    """The good spec with one setting, which is named by its dotted place."""
+    """Returns the good spec with one more setting, given by its dotted path."""
     spec = json.loads(json.dumps(GOOD))
     section = spec
     *above, last = setting_path.split(".")
@@ -82,8 +83,8 @@ REFUSED_PLACES = [
 
 @pytest.mark.parametrize(("setting_path", "value"), REFUSED_PLACES)
 def test_what_may_not_hold_a_secret(stage: Stage, setting_path: str, value: object) -> None:
-    """A secret where none belongs is refused before anything is read, by its place and
-    with the way out, in every form of output.
+    """A secret in a setting that must not have one is refused with the setting's name
+    and advice.
     """
     Path(stage.spec).write_text(yaml.safe_dump(with_setting(setting_path, value)))
     for output_options in WAYS:
@@ -94,7 +95,7 @@ def test_what_may_not_hold_a_secret(stage: Stage, setting_path: str, value: obje
 
 
 def test_the_way_out_is_told(stage: Stage) -> None:
-    """Who wrote credentials into a place reads where they belong."""
+    """If a URL has credentials, the message says where they belong."""
     Path(stage.spec).write_text(yaml.safe_dump(with_setting("sink.path", "s3://a:b@c/d")))
     assert (
         "by the environment (AWS_ACCESS_KEY_ID"
@@ -110,7 +111,7 @@ def test_the_way_out_is_told(stage: Stage) -> None:
 @pytest.mark.some(15)
 @pytest.mark.parametrize("setting_path", FIELDS)
 def test_what_a_template_gave(stage: Stage, setting_path: str) -> None:
-    """What came from the environment is not repeated where it is wrong: the template is."""
+    """A wrong value that came from a template is shown as the template."""
     for value in (
         "{{ env.CANARY }}",
         "- {{ env.CANARY }}: '",
@@ -130,7 +131,7 @@ def test_what_a_template_gave(stage: Stage, setting_path: str) -> None:
 
 
 def _mistakes(read: Callable[[], object]) -> str:
-    """What is said of a spec; nothing, where it can be read."""
+    """Returns the mistakes of a spec as a text; "" if it can be read."""
     try:
         read()
     except SpecError as error:
@@ -159,9 +160,7 @@ def _mistakes(read: Callable[[], object]) -> str:
     ],
 )
 def test_broken_yaml(stage: Stage, text: str) -> None:
-    """A password that YAML can't read, because of how it begins or ends, is told by its
-    line alone.
-    """
+    """Invalid YAML is reported by its line only, because it may be a password."""
     Path(stage.spec).write_text(f"{yaml.safe_dump(GOOD)}client: {text.format(CANARY)}\n")
     for output_options in WAYS:
         result = stage.call("plan", stage.spec, "--window", hour(0), *output_options)
@@ -170,7 +169,7 @@ def test_broken_yaml(stage: Stage, text: str) -> None:
 
 
 def run_all_commands(stage: Stage) -> Iterator[tuple[int, str]]:
-    """All that the commands say of the spec as it stands: exit codes and outputs."""
+    """Yields the exit code and output of every command."""
     window_options = ("--window", hour(0))
     for arguments in (
         ("plan", *window_options),
@@ -202,9 +201,7 @@ def run_all_commands(stage: Stage) -> Iterator[tuple[int, str]]:
     ],
 )
 def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path: str) -> None:
-    """A secret that stands in the file as it is, where everybody reads it who reads the
-    file, is a mistake that says how to tell it.
-    """
+    """A password in the spec file is refused, and the message says how to refer to it."""
     stage.write(f"topic: shop.things, {source}")
     error = stage.json("plan", stage.spec, "--window", hour(0), code=2)["error"]["message"]
     assert (
@@ -229,9 +226,7 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path:
 def test_a_password_of_a_store_that_is_written_out(
     stage: Stage, setting_path: str, value: str, says: str
 ) -> None:
-    """A store's password in the file is refused like a cluster's, and taken as a
-    template, as the refusal says.
-    """
+    """A store's password in the spec file is refused, and accepted as a template."""
     spec = with_setting(setting_path, value)
     for name, sink in {
         "sink.url": {"kind": "postgres", "table": "t", "staging": "s"},
@@ -255,7 +250,7 @@ def test_a_password_of_a_store_that_is_written_out(
 
 
 def test_a_short_password_is_masked_where_it_stands_alone() -> None:
-    """The rest of a server's sentence stays as it is, so that it can be read."""
+    """A short password is masked only as a whole word, so that messages stay readable."""
     server_message = (
         'connection to "host" failed: FATAL: no role "a", user=a password=post postgresql'
     )
@@ -266,8 +261,9 @@ def test_a_short_password_is_masked_where_it_stands_alone() -> None:
 
 
 def test_a_pipeline_that_works(stage: Stage) -> None:
-    """The password of a pipeline that runs is in no output, plan, receipt, ledger or
-    log: only the spec has it.
+    """The password of a running pipeline is only in the spec.
+
+    It is in no output, plan, receipt, ledger or log.
     """
     stage.write(f"topic: shop.things, client: {{{SASL}}}".replace(CANARY, '"{{ env.CANARY }}"'))
     codes = []
@@ -283,7 +279,7 @@ def test_a_pipeline_that_works(stage: Stage) -> None:
 
 
 def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
-    """The password of a database that can't be reached is in no output, nor in the stack trace."""
+    """The password of a database that doesn't answer is in no output, also not in a stack trace."""
     stage.write()
     text = Path(stage.spec).read_text()
     for url in (
@@ -297,9 +293,7 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
 
 
 def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> None:
-    """The password for a cluster that can't be reached is in no error, and in nothing
-    that librdkafka prints.
-    """
+    """The password of a cluster that doesn't answer is in no error and no log of librdkafka."""
     client = yaml.safe_load(f"{{{SASL}}}")
     broker = KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
     for ask in (
@@ -336,9 +330,7 @@ def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_a_ledger_that_can_not_be(url: str) -> None:
-    """A URL that makes no sense is the spec's mistake, not a bug, and none of its parts
-    that may be secret is told.
-    """
+    """An invalid URL of a ledger is a mistake of the spec, and its parts aren't shown."""
     with pytest.raises(WindrowError) as caught:
         open_ledger(url.format(CANARY)).identity()
     assert CANARY not in str(caught.value)
@@ -354,8 +346,9 @@ def test_a_ledger_that_can_not_be(url: str) -> None:
     ],
 )
 def test_a_table_by_python(uri: str) -> None:
-    """A sink that is made without a spec refuses a secret in its place too: its
-    spelling goes into plans and receipts.
+    """A sink that is made in Python refuses a URL with a secret, too.
+
+    The URL becomes part of plans and receipts.
     """
     with pytest.raises(SpecError, match=r"sink\.path is (s3|abfss)://.*, and holds") as caught:
         Place.normalized(uri)
@@ -372,8 +365,9 @@ def test_a_table_by_python(uri: str) -> None:
     ],
 )
 def test_a_table_by_python_without(uri: str) -> None:
-    """A container, a user of HDFS and an @ in a path are no secrets; of a store that isn't there
-    yet the error says which are.
+    """A container, a user of HDFS and an @ in a path are no secrets.
+
+    The error about an unsupported store names the supported ones.
     """
     assert secret_part(uri) is None
     if uri.startswith(("gs:", "abfss:")):

@@ -1,6 +1,4 @@
-"""What a command loads before it does its work: seconds go into modules, and a look
-needs few of them.
-"""
+"""The modules that a command loads before its work, which cost seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import pytest
 from tests.cli.conftest import Stage, hour
 from tests.commands import with_spec
 
-pytestmark = pytest.mark.slow  # processes that import
+pytestmark = pytest.mark.slow  # starts processes that import modules
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,9 +28,7 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-"""The command as its entry point runs it; the last line on stderr says which modules it
-has loaded.
-"""
+"""A script that runs the command, and then prints the loaded modules on stderr."""
 
 LOOK = """
 import json, sys
@@ -57,11 +53,11 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-"""The same, with a Kafka in memory that has the topic with this id."""
+"""A script like COMMAND, with a Kafka in memory that has the topic with this id."""
 
 FRAME = {
     "typer",
-    "click",  # older typers' own
+    "click",  # of older versions of typer
     "rich",
     "msgspec",
     "typing_extensions",
@@ -74,12 +70,10 @@ FRAME = {
     "_distutils_hack",
     "linkify_it",
 }
-"""The frame of the command, and what it brings or looks for."""
+"""The packages of the command's frame, and those that they load or look for."""
 
 CALLED = {"dotenv", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
-"""What the frame loads for any command that is called: typer looks for pydantic's types
-by itself.
-"""
+"""The packages that the frame loads for any command, because typer looks for pydantic's types."""
 
 HEAVY = {
     "pandas",
@@ -96,7 +90,7 @@ HEAVY = {
     "dagster",
     "typeguard",
 }
-"""What only those need who decode, run tasks, or show a bug."""
+"""Packages that only decoding, tasks or the report of a bug need."""
 
 
 SPEC = """\
@@ -110,7 +104,7 @@ sink: {kind: delta, path: ./things}
 
 
 def run_and_list_modules(script: str, *arguments: str, **environment: str) -> tuple[str, set[str]]:
-    """What the command says, and the modules that it has loaded."""
+    """Runs a script, and returns its output and the modules that it has loaded."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
@@ -125,9 +119,7 @@ def run_and_list_modules(script: str, *arguments: str, **environment: str) -> tu
 
 
 def test_the_end_is_silent(tmp_path: Path) -> None:
-    """A command that has used DuckDB leaves nothing on standard error, not what the end of Python
-    finds in packages, either.
-    """
+    """A command that used DuckDB writes nothing to stderr when Python ends."""
     spec, lines = tmp_path / "defs.yaml", tmp_path / "lines.json"
     spec.write_text(SPEC)
     shutil.copy(ROOT / "tests" / "integration" / "things.py", tmp_path)
@@ -143,7 +135,7 @@ def test_the_end_is_silent(tmp_path: Path) -> None:
 
 
 def foreign_packages(modules: set[str]) -> set[str]:
-    """The packages among them that others wrote."""
+    """Returns the packages among the modules that aren't windrow's."""
     return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {
         "windrow"
     }
@@ -159,7 +151,7 @@ def foreign_packages(modules: set[str]) -> set[str]:
     ],
 )
 def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None:
-    """Who asks for help waits for typer and rich, and nothing else of what windrow stands on."""
+    """The help loads typer and rich, and no other package that windrow depends on."""
     output, modules = run_and_list_modules(COMMAND, *arguments)
     assert "windrow" in output
     assert foreign_packages(modules) <= FRAME | more
@@ -168,9 +160,7 @@ def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str) -> None:
-    """A press of the tab key answers with the command that was begun, in each shell,
-    and loads the frame only.
-    """
+    """Completion in each shell lists the matching commands, and loads the frame only."""
     typed = {
         "COMP_WORDS": "windrow pl",
         "COMP_CWORD": "1",
@@ -186,9 +176,7 @@ def test_a_shell_completes_commands(shell: str) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_is_shown(shell: str) -> None:
-    """`--show-completion` prints what the shell of the caller takes, without asking
-    where it runs.
-    """
+    """`--show-completion` prints the script for the given shell, without detecting the shell."""
     output, _ = run_and_list_modules(
         COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
     )
@@ -197,13 +185,13 @@ def test_the_script_for_a_shell_is_shown(shell: str) -> None:
 
 @pytest.fixture
 def committed_stage(stage: Stage) -> Stage:
-    """A committed window, of whose boundaries the ledger knows."""
+    """A pipeline with a committed window."""
     stage.json("run", stage.spec, "--window", hour(0))
     return stage
 
 
 def topic_id(stage: Stage) -> str:
-    """The topic's own."""
+    """Returns the topic's id."""
     return stage.broker.topics(["shop.things"])["shop.things"].topic_id
 
 
@@ -221,8 +209,9 @@ def topic_id(stage: Stage) -> str:
 def test_a_look_loads_no_frames_of_data(
     committed_stage: Stage, command: list[str], expected_text: str
 ) -> None:
-    """Who looks at a pipeline, or runs a window that is committed already, loads neither its
-    schema nor what decoding, tasks and stack traces stand on.
+    """Looking at a pipeline, or running a committed window, loads no heavy package.
+
+    The schema isn't loaded, either.
     """
     output, modules = run_and_list_modules(
         LOOK, topic_id(committed_stage), *with_spec(command, committed_stage.spec)
@@ -232,14 +221,15 @@ def test_a_look_loads_no_frames_of_data(
 
 
 def test_show_opens_no_ledger(committed_stage: Stage) -> None:
-    """Receipts are the table's own: to show them takes no database."""
+    """`show` reads the receipts of the table, and opens no ledger."""
     _, modules = run_and_list_modules(LOOK, topic_id(committed_stage), "show", committed_stage.spec)
     assert "sqlalchemy" not in foreign_packages(modules)
 
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
-    """The modules that read, plan and commit make no Arrow array at their top: the
-    first one that is made loads pandas.
+    """Modules that read, plan and commit make no Arrow array when they are imported.
+
+    The first such array loads pandas.
     """
     named = (
         "windrow.ingest.source.reader.reader, windrow.ingest.sinks.delta.store,"

@@ -17,9 +17,10 @@ def states(document: Any) -> dict[str, str]:
 
 
 def test_states(stage: Stage) -> None:
-    """A window is complete once its hours are over in every topic-partition, late if later
-    windows have some of its messages, and else the command ends with 4 and says who holds it
-    open, or that it isn't committed.
+    """A window is complete when its hours are over in every topic-partition.
+
+    It is late if later windows have some of its messages. Otherwise the command ends with 4,
+    and says which topic-partition holds it open, or that it isn't committed.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
     shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
@@ -33,7 +34,7 @@ def test_states(stage: Stage) -> None:
         f" {hour(3)}` commits it, or says why not."
     )
 
-    stage.produce(0, b'{"id": 1}', b'{"id": 1}')  # an hour and more late
+    stage.produce(0, b'{"id": 1}', b'{"id": 1}')  # more than an hour late
     stage.json("run", stage.spec, "--window", hour(3))
     shown = stage.json("state", stage.spec, "--window", hour(3), code=4)
     assert states(shown) == {hour(3): "open"}
@@ -48,8 +49,9 @@ def test_states(stage: Stage) -> None:
 
 
 def test_the_oldest_window_of_several(stage: Stage) -> None:
-    """A window is found however many are behind it; of an open and an uncommitted one the
-    uncommitted one is told, and each of several by its own name.
+    """A window's state is found however many windows come after it.
+
+    If windows are open and not committed, those without a commit are named.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(4)}")
     for n in range(4):
@@ -64,7 +66,7 @@ def test_the_oldest_window_of_several(stage: Stage) -> None:
 
 
 def test_a_watermark_at_the_end_of_an_old_window(stage: Stage) -> None:
-    """It is looked for as far back as the window, whatever came behind it."""
+    """The watermark is looked up as far back as the window, whatever came later."""
     for n in range(4, 10):
         timestamp = START + timedelta(hours=n)
         stage.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1}', timestamp=timestamp)
@@ -75,7 +77,7 @@ def test_a_watermark_at_the_end_of_an_old_window(stage: Stage) -> None:
 
 
 def test_a_cluster_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the state is unknown isn't taken for an answer."""
+    """If the cluster doesn't answer, `state` ends with 3, because the state isn't known."""
 
     def away(*_: object) -> object:
         raise UnreachableError("The broker is away", "plan", "Wait.")
@@ -86,14 +88,14 @@ def test_a_cluster_that_does_not_answer(stage: Stage, monkeypatch: pytest.Monkey
 
 
 def test_micro_batches_have_no_state(stage: Stage) -> None:
-    """Micro-batches have no hours that could be over."""
+    """Micro-batches have no hours, so they have no state."""
     stage.write(window="grid: batch")
     error = stage.json("state", stage.spec, "--window", "0", code=2)["error"]
     assert "has micro-batches, which have no hours to be complete" in error["message"]
 
 
 def test_too_early_says_until_when(stage: Stage) -> None:
-    """Who runs a window too early learns, in a form for programs, when to come again."""
+    """The error of a window that is run too early has the time of the next try as a field."""
     stage.now = stage.now.replace(hour=1, day=5)
     error = stage.json("run", stage.spec, "--window", hour(1), code=4)["error"]
     assert error["until"] == hour(2).replace("02:00", "02:05")

@@ -1,4 +1,4 @@
-"""`try` and `peek --rows`: what becomes of a few messages, step by step."""
+"""`try` and `peek --rows`: the rows of a few messages after each step."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ VALUES = [b'{"id":1,"name":"7 8"}', b'{"id":2,"name":"x"}', b'{"id":3}', b"poiso
 
 
 def run_command(*words: str) -> Result:
-    """The command, where no broker is."""
+    """Runs the command without a broker."""
     return CliRunner().invoke(app, words, env={"BROKER": "127.0.0.1:9"})
 
 
 def steps_of(user: User, *words: str) -> list[dict[str, Any]]:
-    """The steps of the document."""
+    """Returns the steps of the document."""
     steps: list[dict[str, Any]] = user.types(*words)["steps"]
     return steps
 
 
 def assert_each_is_told(steps: list[dict[str, Any]], topic: str) -> None:
-    """Each step has the rows beside their messages, and whom it leaves out, and why."""
+    """Asserts the rows and messages of each step, and the messages that it leaves out,
+    with reasons.
+    """
     names = ["decode", "rules of things.py:Thing", *(f"transform.steps.{n}" for n in range(3))]
     assert [step["name"] for step in steps] == names
     assert [len(step["rows"]) for step in steps] == [3, 3, 2, 3, 2]
@@ -57,7 +59,7 @@ def assert_each_is_told(steps: list[dict[str, Any]], topic: str) -> None:
 
 
 def test_lines_of_a_file(tmp_path: Path) -> None:
-    """No broker is asked, and nothing is written."""
+    """`try` reads the lines of a file, asks no broker and writes nothing."""
     User("127.0.0.1:9", "t", tmp_path)
     spec, lines = tmp_path / "things.yaml", tmp_path / "lines"
     spec.write_text(spec.read_text() + STEPS)
@@ -90,7 +92,7 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("typed_by", ["try", "peek"])
 def test_numbers_that_json_lacks(stage: Stage, typed_by: str) -> None:
-    """NaN and infinities are words, as in what windrow writes: alone, in lists and in structs."""
+    """NaN and infinities are shown as words, alone, in lists and in structs."""
     columns = "    id: pl.Int64\n    f: pl.Float64 = pa.Field(nullable=True)\n"
     columns += "    l: pl.List(pl.Float64)\n"
     schema = stage.folder / "schema.py"
@@ -114,7 +116,10 @@ def test_numbers_that_json_lacks(stage: Stage, typed_by: str) -> None:
 
 @pytest.mark.parametrize(("first", "warned"), [(1000, 1), (29, 0)])
 def test_a_lookup_that_finds_none_of_many_keys(stage: Stage, first: int, warned: int) -> None:
-    """Is told where the window is shown: of a service with a wrong address each key is a miss."""
+    """A lookup that finds none of many keys causes a warning in the receipt.
+
+    For example, the service's address is wrong.
+    """
     stage.produce(5, *(b'{"id": %d}' % n for n in range(10, 30)))
     pq.write_table(pa.table({"id": [first], "city": ["Kyiv"]}), stage.folder / "shops.parquet")
     lookup = f"key: {{id: id}}, take: {{city: city}}, from: {{table: {stage.folder}}}"
@@ -132,7 +137,7 @@ def test_a_lookup_that_finds_none_of_many_keys(stage: Stage, first: int, warned:
 
 @pytest.mark.broker
 def test_messages_of_a_topic(kafka: str, tmp_path: Path) -> None:
-    """The first ones of the topic, as a run would take them."""
+    """`peek --rows` shows the first messages of the topic, like a run would decode them."""
     topic = create_topic(kafka, 1)
     produce(kafka, topic, [Put(value, 1_767_578_400_000) for value in VALUES])
     user = User(kafka, topic, tmp_path)

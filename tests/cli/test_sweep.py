@@ -1,4 +1,4 @@
-"""`windrow sweep`: what runs have left behind is shown, and removed by word of a person only."""
+"""`windrow sweep`: files left by runs are shown, and removed only with --yes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tests.cli.conftest import Stage, hour
 
 @pytest.fixture
 def orphans(stage: Stage) -> list[Path]:
-    """A file that a run staged long ago and no commit names, in a table with a window,
-    and another one beside its dead letters.
+    """Two old files that no commit names: one in the table and one in that of the dead letters.
+
+    The table has a committed window.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     for committed in (stage.folder / "lake").rglob("*.parquet"):
@@ -29,7 +30,7 @@ def orphans(stage: Stage) -> list[Path]:
 
 
 def test_it_shows_and_removes_nothing(stage: Stage, orphans: list[Path]) -> None:
-    """Without --yes the files are named, and stay."""
+    """Without --yes, the files are listed and stay."""
     assert stage.json("sweep", stage.spec) == {
         "pipeline": "things",
         "files": [str(path) for path in orphans],
@@ -43,9 +44,7 @@ def test_it_shows_and_removes_nothing(stage: Stage, orphans: list[Path]) -> None
 
 
 def test_it_removes_what_no_commit_names(stage: Stage, orphans: list[Path]) -> None:
-    """With --yes the orphan goes, the committed rows and dead letters stay, and the
-    table verifies.
-    """
+    """With --yes, the files are removed, and the committed rows and dead letters stay."""
     assert stage.json("sweep", stage.spec, "--yes") == {
         "pipeline": "things",
         "files": [str(path) for path in orphans],
@@ -58,7 +57,7 @@ def test_it_removes_what_no_commit_names(stage: Stage, orphans: list[Path]) -> N
 
 
 def test_what_is_young_stays(stage: Stage, orphans: list[Path]) -> None:
-    """Files within the grace period are a running attempt's, as far as anybody can tell."""
+    """Files within the grace period stay, because they may belong to a running attempt."""
     for path in orphans:
         os.utime(path)
     assert stage.json("sweep", stage.spec, "--yes")["files"] == []
@@ -69,9 +68,7 @@ def test_what_is_young_stays(stage: Stage, orphans: list[Path]) -> None:
     ("grace", "says"), [("5m", "still staging"), ("soon", "must be a duration")]
 )
 def test_a_grace_period_that_cannot_be(stage: Stage, orphans: Path, grace: str, says: str) -> None:
-    """One that is no duration, or shorter than runs take to stage, is refused before
-    anything is looked at.
-    """
+    """A grace period that is invalid or too short is refused before any file is listed."""
     message = stage.json("sweep", stage.spec, "--older-than", grace, "--yes", code=2)["error"][
         "message"
     ]

@@ -1,6 +1,4 @@
-"""`verify --deep` as a person uses it: it finds what was changed, says what to do, and
-that fixes it.
-"""
+"""`verify --deep` finds a change, and its advice repairs it."""
 
 from __future__ import annotations
 
@@ -10,8 +8,9 @@ from tests.cli.conftest import Stage, hour
 
 
 def test_tampering_is_found_and_fixed(stage: Stage) -> None:
-    """`id = id + 1` in one window: verify is content, --deep names the window with 1,
-    and the replay that it names brings the rows back.
+    """A changed value is found by --deep with exit code 1, and the advised replay repairs it.
+
+    `verify` without --deep doesn't find it.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     healthy = {"windows": 2, "rows": 8, "findings": []}

@@ -1,4 +1,4 @@
-"""The section `dagster`: what it takes, and what is refused with a sentence when it is loaded."""
+"""The section `dagster`: its values, and the messages about mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUARTERS = {"grid": "*/15 * * * *", "start": "2026-01-05T00:00:00Z"}
 
 
 def mistakes(folder: Path, block: Any, window: dict[str, Any] = HOURLY) -> list[str]:
-    """What is said of the section: `place: what`."""
+    """Returns the mistakes of the section, each as `place: message`."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**attributes(window), "dagster": block}, folder)
     return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
@@ -101,15 +101,20 @@ def mistakes(folder: Path, block: Any, window: dict[str, Any] = HOURLY) -> list[
     ],
 )
 def test_a_wrong_value_is_refused(tmp_path: Path, written: str, message: str) -> None:
-    """Each is told with its place and what it must be, and no value of Spark's."""
+    """A wrong value is reported with its place and what it must be; values of Spark
+    aren't shown.
+    """
     [mistake] = mistakes(tmp_path, safe_load(written))
     assert message in mistake
     assert "hunter2" not in mistake
 
 
 def test_automation_is_for_windows_that_it_can_ask_for(tmp_path: Path) -> None:
-    """Micro-batches have none, nor parts of backfills; and where a window ends before the one
-    before it is closed, the newest one never is.
+    """Automation is refused for micro-batches, and if a window closes only after the next one
+    ended.
+
+    Parts of backfills are refused for micro-batches, too. A cron expression must not ask before
+    a window closes.
     """
     block = {"automation_condition": "eager", "max_partitions_per_run": 3}
     messages = mistakes(tmp_path, block, {"grid": "batch"})
@@ -127,7 +132,7 @@ def test_automation_is_for_windows_that_it_can_ask_for(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
-    """Without the section the table is as it was: two retries, ten seconds apart at first."""
+    """Without the section, a run has two retries, the first one after ten seconds."""
     block = parse_spec(attributes(HOURLY), tmp_path).dagster
     assert (block.retries, block.retry_wait) == (2, timedelta(seconds=10))
     assert (block.key, block.pool, block.kinds, block.spark.connect) == (None, None, None, None)

@@ -1,4 +1,4 @@
-"""The metadata columns are the user's to name; those that receipts stand on are always there."""
+"""The metadata columns: users name them, and those that verification needs can't be left out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 
 
 def spec(folder: Path, metadata: Any) -> PipelineSpec:
-    """The spec with these metadata columns."""
+    """Returns the spec with these metadata columns."""
     return parse_spec({**attributes({"grid": "batch"}), "metadata": metadata}, folder)
 
 
 def test_defaults(tmp_path: Path) -> None:
-    """Five columns where nothing is said."""
+    """Without the section, there are five metadata columns."""
     assert dict(parse_spec(attributes({"grid": "batch"}), tmp_path).metadata) == dict(DEFAULT)
 
 
 def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
-    """What isn't named keeps its default; the order is fixed, whatever the order of
-    writing; only the timestamp may go.
+    """An entry renames or adds a column; other columns keep their defaults and the fixed order.
+
+    Only the timestamp can be left out.
     """
     metadata = spec(
         tmp_path,
@@ -64,9 +65,7 @@ def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_metadata(tmp_path: Path, metadata: Any, message: str) -> None:
-    """What no table can hold, and what verification stands on, is refused at its place
-    with the reason.
-    """
+    """A name that no table can have, and a missing column that verification needs, are refused."""
     with pytest.raises(SpecError) as caught:
         spec(tmp_path, metadata)
     (mistake,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]

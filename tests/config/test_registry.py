@@ -1,6 +1,4 @@
-"""How a spec says which schema registry is asked: of its own, or beside a cluster, and
-never with a secret in the wrong place.
-"""
+"""The schema registry in a spec: its own, or that of a cluster, without secrets in wrong places."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ AVRO = {"format": "avro-confluent", "schema": "a.b:C"}
 
 
 def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[str, Any]:
-    """A spec with a registry."""
+    """Returns a spec with a registry."""
     registry_section = {} if registry is None else {"registry": registry}
     where = source or {"bootstrap_servers": "127.0.0.1:9"}
     return {
@@ -33,7 +31,7 @@ def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[
 
 
 def test_a_registry_of_its_own(tmp_path: Path) -> None:
-    """Files are relative to the spec; the secrets are in no representation."""
+    """Paths of files are relative to the spec, and secrets are in no repr."""
     section = {
         "url": URL + "/",
         "username": "me",
@@ -61,8 +59,10 @@ def test_a_registry_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What travels has the reference; a process that asks has what it stands for, and
-    knows that no error may say it.
+    """A password by reference is resolved only where it is used; a pickled registry has the
+    reference.
+
+    The revealed registry knows its secrets, so that errors can mask them.
     """
     section: dict[str, object] = {
         "url": URL,
@@ -83,7 +83,7 @@ def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told once in windrow.yaml; what the spec says itself counts instead, whole."""
+    """A cluster's registry is in windrow.yaml; a registry in the spec replaces all of it."""
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "windrow.yaml").write_text(
         f"clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n    registry: {{url: '{URL}',"
@@ -141,7 +141,7 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_a_registry_that_will_not_do(registry: Any, message: str, tmp_path: Path) -> None:
-    """Each mistake at its place, without the value where that may be a secret."""
+    """Each mistake is reported at its place, without a value that may be secret."""
     with pytest.raises(SpecError) as refused:
         parse_spec(attributes(registry), tmp_path)
     assert message in str(refused.value)
@@ -149,7 +149,7 @@ def test_a_registry_that_will_not_do(registry: Any, message: str, tmp_path: Path
 
 
 def test_a_password_on_this_machine(tmp_path: Path) -> None:
-    """Nobody else hears it."""
+    """A password without TLS is accepted for a registry on this machine."""
     assert (
         parse_spec(
             attributes({"url": "http://localhost:8081", "username": "me", "password": "x"}),
@@ -169,14 +169,14 @@ def test_a_password_on_this_machine(tmp_path: Path) -> None:
     ],
 )
 def test_settings_without_an_effect(decode: Any, message: str, tmp_path: Path) -> None:
-    """A registry that no format asks, and names that no strategy takes."""
+    """A registry that no format uses, and names that no strategy uses, are refused."""
     with pytest.raises(SpecError) as refused:
         parse_spec(attributes({"url": URL}, decode), tmp_path)
     assert message in str(refused.value)
 
 
 def test_a_key_that_asks_a_registry(tmp_path: Path) -> None:
-    """Its format asks as the value's does."""
+    """A key's format uses the registry, too."""
     decode = {"schema": "a.b:C", "key": {"format": "avro-confluent", "fields": ["id"]}}
     with pytest.raises(SpecError, match=r"decode\.key\.format: asks a schema registry"):
         parse_spec(attributes(None, decode), tmp_path)
@@ -212,9 +212,7 @@ SINK = {
 def test_the_registry_of_what_is_written(
     source: Any, sink: Any, url: str | None, tmp_path: Path
 ) -> None:
-    """The sink's own, else that of the cluster that it lies on; one that would be asked
-    by nobody, or that is missing, is a mistake.
-    """
+    """A sink uses its own registry, or that of its cluster; a missing or unused one is refused."""
     (tmp_path / "windrow.yaml").write_text(
         "clusters:\n  far:\n    bootstrap_servers: far:9092\n    registry: {url: 'http://far'}\n"
     )
@@ -233,7 +231,7 @@ def test_the_registry_of_what_is_written(
 
 
 def test_a_password_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a template, as every secret."""
+    """A registry's password may be a template."""
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "defs.yaml").write_text(
         "id: things\nsource:\n  bootstrap_servers: 127.0.0.1:9\n  topic: things\n  registry:"

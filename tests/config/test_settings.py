@@ -1,5 +1,6 @@
-"""`docs/settings.md` is the spec: generated from its models, every setting with its
-values, its true default and its purpose.
+"""`docs/settings.md` is generated from the models of the spec.
+
+It lists every setting with its values, its default and its purpose.
 """
 
 from __future__ import annotations
@@ -26,18 +27,16 @@ ROWS = {
     name: cells.split(" | ")
     for name, cells in reversed(re.findall(r"^\| `([a-zA-Z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE))
 }
-"""Of a setting that several kinds of a section have, each in its own words, the first kind's."""
+"""The rows of the page by setting. If several kinds have a setting, the first kind's row counts."""
 
 
 def test_the_page_is_up_to_date() -> None:
-    """What stands in the page is what the models say: who changes one runs `make docs`."""
+    """The page equals the generated text; after a change, run `make docs`."""
     assert generator.page() == PAGE
 
 
 def test_every_setting_is_in_the_table() -> None:
-    """What can be written is described, and what is described can be written: in a
-    spec, and for a cluster in a windrow.yaml.
-    """
+    """The page lists exactly the settings that exist, in a spec and in a windrow.yaml."""
     shared = {
         name
         for table in generator.tables(ClusterSpec, "clusters.NAME")
@@ -47,7 +46,7 @@ def test_every_setting_is_in_the_table() -> None:
 
 
 def test_the_pages_windrow_yaml_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who copies the page's clusters has one that a spec can name."""
+    """The page's example of a windrow.yaml works."""
     (tmp_path / "windrow.yaml").write_text(
         re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[-1]
     )
@@ -59,7 +58,7 @@ def test_the_pages_windrow_yaml_is_one(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_setting_says_what_it_is_for(name: str) -> None:
-    """Each says which values it takes, what holds without it, and its purpose, in a sentence."""
+    """Each setting has its values, its default, and its purpose as a sentence."""
     values, default, meaning = ROWS[name]
     assert values
     assert default
@@ -80,12 +79,12 @@ EMPTY = {
     "dagster.tags",
     "dagster.spark.conf",
 }
-"""Settings that are empty where nothing is said."""
+"""Settings that are empty by default."""
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_table_has_the_defaults(name: str) -> None:
-    """A default stands in the table as it would be written."""
+    """The page has each default as a user would write it."""
     field, (_, default, _) = FIELDS[name], ROWS[name]
     if field.is_required():
         assert default == "required"
@@ -100,7 +99,7 @@ def test_the_table_has_the_defaults(name: str) -> None:
 
 @pytest.mark.parametrize("name", TuningSpec.model_fields)
 def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
-    """The table tells the reader's defaults."""
+    """The page has the reader's defaults for tuning."""
     reader_defaults = {"rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
     tuning = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
     ((key, value),) = tuning.reader().items()
@@ -108,9 +107,7 @@ def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
 
 
 def test_the_names_of_metadata_are_listed() -> None:
-    """Each name that a column can be asked for by, in the order of the columns, with
-    what it holds.
-    """
+    """The page lists the names of metadata columns, in the order of the columns."""
     section = PAGE.partition("## Metadata columns")[2]
     assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == tuple(METADATA)
 
@@ -134,7 +131,7 @@ class _Either(Section):
 
 
 def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
-    """A new format or sink is in the page as soon as the spec's union has it."""
+    """A section with several kinds has a table for each kind."""
     root, table, topic = generator.tables(_Either)
     assert list(root.settings()) == []
     assert (table.heading, topic.heading) == ("`sink`, `kind: table`", "`sink`, `kind: topic`")
@@ -143,9 +140,7 @@ def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
 
 
 def test_editors_get_the_settings() -> None:
-    """The JSON schema, which Dagster's component shows, has every setting of source and
-    window, the forms they take, and their purpose.
-    """
+    """The JSON schema has every setting of source and window, with its description."""
     schema = PipelineSpec.model_json_schema()
     for section, *models in (
         ("source", "SourceSpec"),

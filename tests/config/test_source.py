@@ -1,6 +1,4 @@
-"""What a spec says of its source: topics, positions, tuning; what doesn't fit together
-is refused in its line.
-"""
+"""The source of a spec: topics, positions and tuning, and the messages about mistakes."""
 
 from __future__ import annotations
 
@@ -41,13 +39,13 @@ BATCH = "{grid: batch}"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A pipeline's folder with its schema."""
+    """The folder of a pipeline, with its schema."""
     (tmp_path / "schema.py").write_text("")
     return tmp_path
 
 
 def load(folder: Path, *lines: str, window: str = HOURLY) -> PipelineSpec:
-    """The spec with these lines as its source, the first of them in line 7."""
+    """Returns the spec with these lines as its source; the first one is line 7 of the file."""
     (folder / "defs.yaml").write_text(
         TEXT.replace("{WINDOW}", window) + "".join(f"  {line}\n" for line in lines)
     )
@@ -55,7 +53,7 @@ def load(folder: Path, *lines: str, window: str = HOURLY) -> PipelineSpec:
 
 
 def mistakes(folder: Path, *lines: str, window: str = HOURLY) -> list[str]:
-    """What is said of these lines: `line N: place: what`."""
+    """Returns the mistakes in these lines, each as `line N: place: message`."""
     with pytest.raises(SpecError) as caught:
         load(folder, *lines, window=window)
     return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  line ")]
@@ -76,7 +74,7 @@ def mistakes(folder: Path, *lines: str, window: str = HOURLY) -> list[str]:
     ],
 )
 def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str, ...]) -> None:
-    """A topic, several, a pattern or partitions say what is read."""
+    """A topic, several topics, a pattern or partitions select what is read."""
     source = load(folder, line).source
     assert (source.selection(), source.topic_names()) == (selection, names)
 
@@ -122,9 +120,7 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
     ],
 )
 def test_wrong_topics(folder: Path, lines: list[str], expected: list[str]) -> None:
-    """Exactly one way to say which topics, and each name and number right; all mistakes
-    at once, each in its line.
-    """
+    """Topics are given in exactly one way, and all mistakes are reported with their lines."""
     messages = mistakes(folder, *lines)
     assert len(messages) == len(expected), messages
     assert [
@@ -159,12 +155,14 @@ FORTY_TWO = Given(((TopicPartition("a", 0), 42), (TopicPartition("a", 1), 300)))
     ],
 )
 def test_positions(folder: Path, start: str, position: Initializer) -> None:
-    """Each of Flink's positions can be written, and says what to do where there is no answer."""
+    """Each position that Flink has can be written, with a rule for no answer."""
     assert load(folder, "topic: a", f"start: {start}").source.origin("hourly").start == position
 
 
 def test_where_it_begins_unless_told(folder: Path) -> None:
-    """Windows in time begin where their first label cuts the log, micro-batches at its start."""
+    """Windows in time begin at their first label by default, and micro-batches at the
+    log's start.
+    """
     assert load(folder, "topic: a").source.origin("hourly").start == AtLabel()
     assert load(folder, "topic: a", window=BATCH).source.origin("batch").start == Earliest()
     assert load(folder, "topic: a", "on_removed: drop").source.origin("hourly").on_removed == "drop"
@@ -236,9 +234,7 @@ START = (
     ],
 )
 def test_wrong_positions(folder: Path, start: str, expected: str) -> None:
-    """What is no position, or one of something that isn't read, is refused in its line,
-    with the reason.
-    """
+    """An invalid position, or one of a topic that isn't read, is refused with its line."""
     (message,) = mistakes(folder, "topic: a", f"start: {start}")
     assert message.startswith(f"line 8: {expected}")
 
@@ -272,13 +268,13 @@ def test_wrong_positions(folder: Path, start: str, expected: str) -> None:
 def test_offsets_of_what_is_not_read(
     folder: Path, topics: str, offsets: str, expected: str
 ) -> None:
-    """Offsets that nothing would ever use are a mistake, whatever way the topics are chosen."""
+    """Offsets of partitions that aren't read are refused, however the topics are selected."""
     (message,) = mistakes(folder, topics, f"start: {{offsets: {offsets}}}")
     assert message.startswith(f"line 8: {expected}")
 
 
 def test_a_batch_has_no_label_in_time(folder: Path) -> None:
-    """`label` cuts by time: for micro-batches it is a mistake."""
+    """The position `label` is refused for micro-batches."""
     assert mistakes(folder, "topic: a", "start: label", window=BATCH) == [
         "line 8: source.start: label is for windows in time: a micro-batch's label is a number,"  # noqa: ISC004
         " which cuts no log"
@@ -286,7 +282,7 @@ def test_a_batch_has_no_label_in_time(folder: Path) -> None:
 
 
 def test_none_is_written_out(folder: Path) -> None:
-    """`none` is a value of the options that may be absent."""
+    """`none` is a valid value of settings that may be absent."""
     source = load(folder, "topic: a", "split_records: none", "offsets_group: none").source
     assert (source.split_records, source.offsets_group) == (None, None)
     assert load(folder, "topic: a", "split_records: 5").source.split_records == 5
@@ -294,7 +290,7 @@ def test_none_is_written_out(folder: Path) -> None:
 
 
 def test_tuning_reaches_the_reader(folder: Path) -> None:
-    """Sizes become bytes, durations seconds; what isn't set is left to the reader's defaults."""
+    """Sizes become bytes, and durations seconds; other settings keep the reader's defaults."""
     assert load(folder, "topic: a").source.tuning.reader() == {}
     tuning = load(
         folder, "topic: a", "tuning: {batch_messages: 7, batch_bytes: 1MiB, stall_timeout: 1500ms}"
@@ -303,7 +299,7 @@ def test_tuning_reaches_the_reader(folder: Path) -> None:
 
 
 def test_wrong_tuning(folder: Path) -> None:
-    """Mistakes are told together, each in its line."""
+    """All mistakes in tuning are reported, each with its line."""
     lines = ["topic: a", "tuning:", "  batch_bytes: 16MB", "  stall_timeout: 0", "  batch_byte: 1"]
     assert mistakes(folder, *lines, "  batch_messages: true") == [
         (
@@ -317,7 +313,7 @@ def test_wrong_tuning(folder: Path) -> None:
 
 
 def test_what_a_client_fetches_ahead_is_no_tuning(folder: Path) -> None:
-    """Its mistake names the property of `client` that is meant."""
+    """A mistake in tuning names the client property that may be meant."""
     lines = ["topic: a", "tuning:", "  fetch_min_bytes: 1MiB", "  queue_messages: 7"]
     assert mistakes(folder, *lines) == [
         (

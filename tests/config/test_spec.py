@@ -1,6 +1,4 @@
-"""What a user writes: accepted forms, all mistakes at once with their lines, no
-secrets, no field that nobody reads.
-"""
+"""The spec: accepted forms, all mistakes together with lines, no secrets, no unused fields."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ START = "\"{{ env('ORDERS_START') }}\""
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of the example, and none that say where the ledger is."""
+    """Sets the variables of the example, and removes those that say where the ledger is."""
     for name in ("DAGSTER_HOME", "WINDROW_STATE", "LAKE", "UNSET", "UNSET_TOO"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("BROKERS", "localhost:9092")
@@ -64,28 +62,26 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A pipeline's folder with its schema."""
+    """The folder of a pipeline, with its schema."""
     (tmp_path / "schema.py").write_text("")
     return tmp_path
 
 
 def load(folder: Path, text: str) -> PipelineSpec:
-    """The spec of this text."""
+    """Returns the spec of this text."""
     (folder / "defs.yaml").write_text(text)
     return load_spec(folder / "defs.yaml")
 
 
 def refused(folder: Path, text: str) -> str:
-    """What is said of this text."""
+    """Returns the error about this text."""
     with pytest.raises(SpecError) as caught:
         load(folder, text)
     return str(caught.value)
 
 
 def test_component_file_is_read(folder: Path) -> None:
-    """Dagster's component file is the command's spec: envelope, templates, defaults and
-    units come out as typed values.
-    """
+    """A component file of Dagster is a spec, with envelope, templates, defaults and units."""
     spec = load(folder, GOOD)
     assert spec.source.bootstrap_servers == "localhost:9092"
     assert spec.window.start == datetime(2026, 1, 1, tzinfo=UTC)
@@ -129,13 +125,13 @@ def test_python_is_the_same(folder: Path) -> None:
     ],
 )
 def test_durations(folder: Path, text: str, seconds: float) -> None:
-    """Delays are written as 5m, 1h30m or seconds."""
+    """Durations are written as 5m, 1h30m or seconds."""
     assert load(folder, GOOD.replace("5m", text)).window.delay == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["5x", "-5", "5 m", "h", "true", "[5]", "1.5h"])
 def test_wrong_durations(folder: Path, text: str) -> None:
-    """Anything else as a delay is refused in its line."""
+    """Any other text as a duration is refused with its line."""
     assert "line 8: window.delay: must " in refused(folder, GOOD.replace("5m", text))
 
 
@@ -143,7 +139,7 @@ def test_wrong_durations(folder: Path, text: str) -> None:
     "start", ["2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z", "2026-01-01 00:00:00+00:00"]
 )
 def test_starts_are_utc(folder: Path, start: str) -> None:
-    """An instant with an offset is turned to UTC, in quotes or not."""
+    """An instant with an offset is converted to UTC, with or without quotes."""
     for written in (start, f'"{start}"'):
         assert load(folder, GOOD.replace(START, written)).window.start == datetime(
             2026, 1, 1, tzinfo=UTC
@@ -152,8 +148,9 @@ def test_starts_are_utc(folder: Path, start: str) -> None:
 
 @pytest.mark.parametrize("start", ["2026-01-01T00:00:00", "2026-01-01 00:00:00", "2026-01-01"])
 def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
-    """An instant or a date without an offset is refused with the way to write it, as on
-    the command line, wherever a spec has one.
+    """An instant or a date without a time zone is refused with the right form.
+
+    That holds for every instant in a spec and on the command line.
     """
     message = "has no time zone: write 2026-01-01"
     for written in (start, f'"{start}"'):
@@ -178,8 +175,8 @@ def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
 
 
 def test_all_mistakes_at_once(folder: Path) -> None:
-    """Every mistake is reported in one go, each with its line, its dotted place and,
-    for a key, the nearest one.
+    """All mistakes are reported together, each with its line and path, and a similar key
+    if there is one.
     """
     text = """\
 attributes:
@@ -243,8 +240,8 @@ colour: red
     ],
 )
 def test_what_was_meant_is_told(folder: Path, right: str, misspelt: str, says: str) -> None:
-    """A misspelt grid, kind or format is answered with the one that is most like it, and a wrong
-    number with one clause.
+    """A misspelt grid, kind or format gets a similar one as advice, and a wrong number
+    one clause.
     """
     text = GOOD.replace(right, misspelt)
     assert text != GOOD
@@ -267,9 +264,7 @@ def test_what_was_meant_is_told(folder: Path, right: str, misspelt: str, says: s
 def test_a_setting_of_another_section(
     folder: Path, key: str, value: object, says: str, section: str | None
 ) -> None:
-    """A key that another section has, or the pipeline, is answered with where it belongs; there it
-    is read.
-    """
+    """A key of another section is reported with the section where it belongs, and works there."""
     misplaced = {**GOOD_ATTRIBUTES, "window": {**GOOD_ATTRIBUTES["window"], key: value}}
     with pytest.raises(SpecError) as caught:
         parse_spec(misplaced, folder)
@@ -284,15 +279,13 @@ def test_a_setting_of_another_section(
 
 SECTIONS = ("source", "window", "decode", "transform", "sink", "limits", "dead_letters", "dagster")
 TWO_MEANINGS = {"zone": "decode", "partitions": "source", "path": "sink", "header": "limits"}
-"""Names that mean something else in another section, each with the section that has it."""
+"""Names with another meaning in another section, each with the section that has it."""
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("key", TWO_MEANINGS)
 def test_a_name_alone_sends_nowhere(folder: Path, key: str, section: str) -> None:
-    """A key whose name doesn't say what it is of isn't sent to a section where it means something
-    else.
-    """
+    """A key that means something else in another section isn't attributed to that section."""
     home = TWO_MEANINGS[key]
     if section == home:
         return
@@ -308,21 +301,21 @@ def test_a_name_alone_sends_nowhere(folder: Path, key: str, section: str) -> Non
 
 
 def test_a_misspelt_key_of_a_part_is_not_sent_elsewhere(folder: Path) -> None:
-    """A key within a section's part is answered with the part's own keys."""
+    """An unknown key within a part of a section gets the part's own keys as advice."""
     misspelt = {**GOOD_ATTRIBUTES, "sink": {"kind": "routes", "tables": [{"value": "a"}]}}
     with pytest.raises(SpecError, match=r"sink\.tables\.0\.value: .*did you mean values"):
         parse_spec(misspelt, folder)
 
 
 def test_a_misspelt_envelope(folder: Path) -> None:
-    """`attribute` for `attributes` is one mistake, and not one for each key that isn't found."""
+    """`attribute` instead of `attributes` is one mistake, not one for each missing key."""
     message = refused(folder, GOOD.replace("attributes:", "attribute:"))
     assert "1 mistake in " in message
     assert "  line 2: attribute: did you mean attributes?\n" in message
 
 
 def test_start_beside_the_grid(folder: Path) -> None:
-    """A start that is not on the grid is a mistake of its own line, also beside others."""
+    """A start that is not on the grid is reported at its own line."""
     message = refused(
         folder, GOOD.replace("hourly", "daily").replace(START, "2026-01-01T01:00:00Z")
     )
@@ -330,9 +323,7 @@ def test_start_beside_the_grid(folder: Path) -> None:
 
 
 def test_missing_schema_file(folder: Path) -> None:
-    """A schema file that isn't there is reported with the other mistakes, before
-    anything is read.
-    """
+    """A missing schema file is reported with the other mistakes."""
     message = refused(folder, GOOD.replace("schema.py", "shema.py").replace("hourly", "weekly"))
     assert "line 9: decode.schema: there is no file shema.py" in message
     assert "line 6: window.grid" in message
@@ -340,7 +331,7 @@ def test_missing_schema_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", [".", "..", "lake/.."])
 def test_the_specs_own_folder_is_no_table(folder: Path, path: str) -> None:
-    """A table beside the spec, or around it, is a mistake: its clean-up would remove the spec."""
+    """A table in the spec's own folder, or above it, is refused: a sweep would remove the spec."""
     message = refused(folder, GOOD.replace("{{ env('LAKE', 'lake') }}/orders", path))
     assert "sink.path: is the folder of this file, or one above it" in message
 
@@ -356,7 +347,7 @@ def test_the_specs_own_folder_is_no_table(folder: Path, path: str) -> None:
     ],
 )
 def test_broken_yaml(folder: Path, text: str, line: int) -> None:
-    """Text that is no YAML is refused with its line, and nothing in it is executed."""
+    """Text that isn't YAML is refused with its line, and nothing in it is executed."""
     assert f"  line {line}: " in refused(folder, text)
 
 
@@ -368,9 +359,7 @@ def test_broken_yaml(folder: Path, text: str, line: int) -> None:
     ],
 )
 def test_a_template_without_quotes(folder: Path, written: str, means: str) -> None:
-    """A template that YAML takes for a mapping is a mistake, alone, that says how to write it; so
-    written it is read.
-    """
+    """A template without quotes, which YAML reads as a mapping, is one mistake with advice."""
     message = refused(folder, GOOD.replace('"{{ env.BROKERS }}"', written))
     assert message.startswith("1 mistake in ")
     assert 'a template must be in quotes, as in "{{ env.NAME }}"' in message
@@ -380,7 +369,7 @@ def test_a_template_without_quotes(folder: Path, written: str, means: str) -> No
 
 @pytest.mark.parametrize("text", ["id: &a [*a]\n", "id: *orders\n", "id: a\nsink: &b {}\n"])
 def test_aliases_are_not_read(folder: Path, text: str) -> None:
-    """An anchor or an alias is a mistake that says what to do about a text that looks like one."""
+    """An anchor or an alias is refused, with advice for a text that only looks like one."""
     message = refused(folder, text)
     assert "an anchor (&...) or an alias (*...) is not read: put a text that begins" in message
     assert "orders" not in message
@@ -388,12 +377,12 @@ def test_aliases_are_not_read(folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "attributes: 3\n", "plain"])
 def test_not_a_mapping(folder: Path, text: str) -> None:
-    """A file that holds something else says what a spec is."""
+    """A file without a mapping is refused, and the message says that a spec is a mapping."""
     assert "a spec is a mapping" in refused(folder, text)
 
 
 def test_unreadable_file(folder: Path) -> None:
-    """A path without a file is a spec error that names it."""
+    """A missing file is reported by its path."""
     with pytest.raises(SpecError, match=r"nowhere.yaml can't be read: No such file"):
         load_spec(folder / "nowhere.yaml")
 
@@ -403,12 +392,12 @@ def test_unreadable_file(folder: Path) -> None:
     ["{{ 1 + }}", "{{ env.X.__class__ }}", "{{ ''.__class__.__name__ }}", "{{ cycler }}{{ 1/0 }}"],
 )
 def test_templates_are_sandboxed(folder: Path, template: str) -> None:
-    """A template can ask for the environment and no more."""
+    """A template can read environment variables and do nothing else."""
     assert "line 3: id: " in refused(folder, GOOD.replace("id: orders", f'id: "{template}"'))
 
 
 def test_default_in_a_template(folder: Path) -> None:
-    """A template may bring its own default, by call or by filter."""
+    """A template can have its own default, by a call or a filter."""
     assert (
         load(
             folder,
@@ -421,9 +410,7 @@ def test_default_in_a_template(folder: Path) -> None:
 
 
 def test_secrets_stay_out(folder: Path) -> None:
-    """Client properties and the state's URL show up neither in a repr nor in an error,
-    right or wrong.
-    """
+    """Client properties and the ledger's URL are in no repr and no error."""
     secret = "hunter2"
     url = f"postgresql://me:{secret}@db/state"
     client = {"sasl.password": secret}
@@ -444,7 +431,7 @@ def test_secrets_stay_out(folder: Path) -> None:
 
 
 def test_forbidden_client_property(folder: Path) -> None:
-    """A property that runs a command is refused when the spec is read, in its line."""
+    """A client property that runs a command is refused with its line."""
     message = refused(folder, GOOD.replace("client: {}", "client: {sasl.kerberos.kinit.cmd: evil}"))
     assert "line 4: source.client.sasl.kerberos.kinit.cmd: is refused" in message
     assert "evil" not in message
@@ -460,8 +447,9 @@ GOOD_ATTRIBUTES = {
 
 
 def test_where_the_ledger_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The spec's own state wins, then WINDROW_STATE, then the spec's folder, whatever
-    Dagster's home is; absolute, and nothing is made.
+    """The ledger is the spec's `state`, then WINDROW_STATE, then a file in the spec's folder.
+
+    Dagster's home doesn't matter. The path is absolute, and nothing is created.
     """
     spec = parse_spec(GOOD_ATTRIBUTES, folder)
     assert spec.state_url() == f"{folder}/.windrow/state.db"
@@ -477,7 +465,7 @@ def test_where_the_ledger_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_url_of_a_sink_is_kept(folder: Path) -> None:
-    """A table in an object store is not joined to the folder."""
+    """A table in an object store isn't relative to the spec's folder."""
     assert (
         parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "s3://lake/orders"}}, folder).sink_path()
         == "s3://lake/orders"
@@ -485,7 +473,7 @@ def test_url_of_a_sink_is_kept(folder: Path) -> None:
 
 
 def test_module_schema(folder: Path) -> None:
-    """A schema may come from an installed module."""
+    """A schema may be in an installed module."""
     assert (
         parse_spec(
             {**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas:Order"}}, folder
@@ -505,7 +493,7 @@ def test_spec_is_frozen(folder: Path) -> None:
 
 
 def test_mistakes_survive_pickling(folder: Path) -> None:
-    """The error arrives whole from another process."""
+    """A pickled error keeps its text."""
     with pytest.raises(SpecError) as caught:
         parse_spec({}, folder)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -513,7 +501,7 @@ def test_mistakes_survive_pickling(folder: Path) -> None:
 
 
 def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
-    """(section, field) of a model and its sections."""
+    """Returns (section, field) for all fields of a model and its sections."""
     fields = []
     for name, info in model.model_fields.items():
         if name in NOT_WRITTEN:
@@ -521,7 +509,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
         fields.append((section, name))
         kinds = OfItsKind.of(info)
         if kinds is not None and kinds.kinds is TABLES:
-            continue  # what `sink` takes, looked at there
+            continue  # checked as part of `sink`
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
             fields += _fields(
                 below, {StageLimits: "limits", PositionSpec: "start"}.get(below, name)
@@ -530,7 +518,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions."""
+    """Yields the models in an annotation, also inside of unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -556,13 +544,13 @@ OPTIONS = {
     for import_path in (*FORMATS.values(), *KEY_FORMATS.values())
     for base in section_at(import_path).__mro__
 }
-"""The sections of formats, and what they have in common: they read their own options."""
+"""The sections of formats and their base classes, which read their own options."""
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
-"""What production code calls a section where it knows which kind it is."""
+"""Other names that the code has for a section whose kind it knows."""
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
-    """`x.y`, `a.x.y` and `getattr(x, "y", ...)` as (x, y)."""
+    """Returns the reads `x.y`, `a.x.y` and `getattr(x, "y", ...)` in a tree as (x, y)."""
     reads = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -586,8 +574,10 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
 
 
 def _production_reads() -> set[tuple[str, str]]:
-    """What is read; within a section's own class, `self.y` is (section, y); where
-    formats and sinks are made, `section.y` is theirs.
+    """Returns all fields that the code reads, as (section, field).
+
+    Within a section's own class, `self.y` is a read. Where formats and sinks are made,
+    `section.y` is one.
     """
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
@@ -628,9 +618,7 @@ def _production_reads() -> set[tuple[str, str]]:
 
 
 def test_no_field_is_ignored() -> None:
-    """Whatever a user can write is read by production code as `section.field`: no
-    option is accepted and ignored.
-    """
+    """The code reads every field of a spec as `section.field`, so no option is ignored."""
     reads = _production_reads()
     assert [
         f"{section}.{name}"
@@ -640,7 +628,7 @@ def test_no_field_is_ignored() -> None:
 
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
-    """Whoever only reads specs loads neither librdkafka nor Arrow."""
+    """Reading a spec loads neither librdkafka nor Arrow."""
     code = (
         "import sys, windrow.ingest.config.pipeline; print({'confluent_kafka', 'pyarrow',"
         " 'pyspark'} & set(sys.modules))"
@@ -700,7 +688,7 @@ def test_a_spec_is_read_without_the_heavy_libraries() -> None:
 def test_key_value_and_headers_in_conflict(
     folder: Path, decode: dict[str, object], message: str
 ) -> None:
-    """What can't be together is told when the spec is read, at its place."""
+    """Settings of key, value and headers that exclude each other are refused at their place."""
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
     assert message in refused_spec.value.message
@@ -745,8 +733,9 @@ def test_key_value_and_headers_in_conflict(
 def test_a_primary_key_in_conflict(
     folder: Path, sink: dict[str, object], decode: dict[str, object], message: str
 ) -> None:
-    """What is said of keys goes with a mode that has them, and what becomes of a
-    message without a value is said once.
+    """Settings of a primary key are refused in a mode without one.
+
+    `decode.on_null` is refused if messages without a value delete.
     """
     with pytest.raises(SpecError) as refused_spec:
         parse_spec(
@@ -762,9 +751,7 @@ def test_a_primary_key_in_conflict(
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns", "widen"])
 def test_what_may_become_of_columns(folder: Path, evolve: str) -> None:
-    """It goes with every mode; what isn't said is what tables always did, and another
-    word is a mistake.
-    """
+    """`sink.evolve` works in every mode; its default is `add_columns`."""
     for keyed in ({}, {"mode": "upsert", "primary_key": ["a"]}):
         sink = {"path": "t", "evolve": evolve, **keyed}
         assert (
@@ -795,8 +782,8 @@ def test_what_may_become_of_columns(folder: Path, evolve: str) -> None:
     ],
 )
 def test_a_primary_key(folder: Path, sink: dict[str, object], key: PrimaryKey | None) -> None:
-    """What a spec says of it; a message without a value is the format's to judge where
-    nothing deletes by it.
+    """The primary key of a spec is that of its sink; `on_null` counts only if nothing
+    is deleted.
     """
     on_null = {} if key is not None and key.deletes else {"on_null": "drop"}
     decode = {"schema": "a.b:C", "key": {"fields": ["a", "b"]}, **on_null}
@@ -809,9 +796,7 @@ def test_a_primary_key(folder: Path, sink: dict[str, object], key: PrimaryKey | 
 
 
 def test_a_key_beside_the_value(folder: Path) -> None:
-    """What a spec says of key, value and headers, as it is written; without it a key is
-    only a metadata column.
-    """
+    """Key, value and headers of a spec are decoded as written; by default the key isn't decoded."""
     written = {
         "schema": "a.b:C",
         "fields_include": "except_key",
@@ -861,7 +846,9 @@ def test_a_key_beside_the_value(folder: Path) -> None:
 def test_a_topic_for_dead_letters_in_conflict(
     folder: Path, dead: dict[str, object], message: str
 ) -> None:
-    """One that the pipeline reads itself, and what would be ignored or leak."""
+    """A topic for dead letters is refused if it can't work, has no effect, or would
+    show a secret.
+    """
     with pytest.raises(SpecError) as caught:
         parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder)
     assert message in str(caught.value)
@@ -951,20 +938,18 @@ def test_a_topic_for_dead_letters_in_conflict(
 def test_what_a_function_of_sparks_goes_with(
     folder: Path, over: dict[str, object], message: str
 ) -> None:
-    """What a spec asks for and its rows couldn't have behind a function is refused with
-    the spec.
-    """
+    """Settings that can't work with a spark step are refused."""
     with pytest.raises(SpecError) as caught:
         parse_spec(
             {**GOOD_ATTRIBUTES, "transform": {"steps": [{"spark": "a.b:c"}]}, **over}, folder
         )
     assert message in str(caught.value)
-    assert "must not be empty" not in str(caught.value)  # of a list whose only step is wrong
+    assert "must not be empty" not in str(caught.value)  # about a list whose only step is wrong
 
 
 def test_every_stage_has_limits(folder: Path) -> None:
-    """What a decoder or a transform may say refused a message, a spec can bound, by its
-    own name; without a word there is no bound.
+    """Every stage at which a message can be refused has its own limits; by default
+    there are none.
     """
     limits_by_stage = {
         stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)

@@ -1,5 +1,6 @@
-"""Windows in time and micro-batches have options of their own; an option of the other
-kind is a mistake, never ignored.
+"""The section `window`: windows in time and micro-batches have different settings.
+
+A setting of the other kind is refused.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ BATCHED = {"every": "* * * * *", "max_records": 5, "min_records": 1}
 
 
 def spec(folder: Path, **window: Any) -> PipelineSpec:
-    """The spec with this window."""
+    """Returns the spec with this window."""
     return parse_spec(attributes(window), folder)
 
 
 def attributes(window: dict[str, Any], **source: Any) -> dict[str, Any]:
-    """A spec around a window and a source."""
+    """Returns the attributes of a spec with a window and a source."""
     source = {"bootstrap_servers": "localhost:9092", "topic": "a", **source}
     return {
         "id": "orders",
@@ -42,7 +43,7 @@ def attributes(window: dict[str, Any], **source: Any) -> dict[str, Any]:
 
 
 def mistakes(folder: Path, window: dict[str, Any], **source: Any) -> list[str]:
-    """What is said of it: `place: what`."""
+    """Returns the mistakes of a window, each as `place: message`."""
     with pytest.raises(SpecError) as caught:
         parse_spec(attributes(window, **source), folder)
     return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
@@ -50,7 +51,7 @@ def mistakes(folder: Path, window: dict[str, Any], **source: Any) -> list[str]:
 
 @pytest.mark.parametrize("grid", ["hourly", "daily", "*/15 * * * *", "0 6 * * 1-5"])
 def test_windows_in_time(tmp_path: Path, grid: str) -> None:
-    """A named grid or a cron expression; the first label is the start."""
+    """A grid is a name or a cron expression, and the first label is the start."""
     start = {"0 6 * * 1-5": "2026-01-01T06:00:00Z"}.get(grid, START)
     window = spec(tmp_path, grid=grid, start=start).window
     assert isinstance(window, TimeWindows)
@@ -63,9 +64,7 @@ def test_windows_in_time(tmp_path: Path, grid: str) -> None:
 
 
 def test_micro_batches(tmp_path: Path) -> None:
-    """They begin with number 0, have no start in time, and take what there is, each
-    minute, unless told otherwise.
-    """
+    """Micro-batches have no start in time, and take all messages each minute by default."""
     window = spec(tmp_path, grid="batch").window
     assert isinstance(window, MicroBatches)
     assert window.is_batch
@@ -89,7 +88,7 @@ def test_micro_batches(tmp_path: Path) -> None:
     ],
 )
 def test_where_micro_batches_end(tmp_path: Path, stop: Any, position: Initializer) -> None:
-    """In the forms of `source.start`, which takes what is a section here, too."""
+    """`window.stop` has the forms of `source.start`; both accept a section."""
     assert spec(tmp_path, grid="batch", stop=stop).stop == position
     begins = parse_spec(attributes({"grid": "batch"}, start=stop), tmp_path)
     assert begins.source.origin("batch").start == position
@@ -97,7 +96,7 @@ def test_where_micro_batches_end(tmp_path: Path, stop: Any, position: Initialize
 
 
 def test_the_ends_in_the_guide(tmp_path: Path) -> None:
-    """What docs/pipeline.md shows is taken."""
+    """The examples in docs/pipeline.md are valid."""
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
     blocks = page.split("## Micro-batches with an end")[1].split("\n## ")[0].split("```")[1::2]
     assert len(blocks) == 2
@@ -123,7 +122,7 @@ STOP = "window.stop: must be 'latest', or a section with timestamp, committed, o
     ],
 )
 def test_wrong_ends(tmp_path: Path, stop: Any, expected: str) -> None:
-    """Refused with the setting and the reason; so is an end of windows in time."""
+    """A wrong `window.stop` is refused with the reason, and so is one for windows in time."""
     (message,) = mistakes(tmp_path, {"grid": "batch", "stop": stop})
     assert message.startswith(expected)
     (message,) = mistakes(tmp_path, {"grid": "daily", "start": START, "stop": "latest"})
@@ -131,9 +130,7 @@ def test_wrong_ends(tmp_path: Path, stop: Any, expected: str) -> None:
 
 
 def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
-    """What one kind of windows is asked for can't be asked of the other, also not by
-    its default.
-    """
+    """A window of one kind has no attribute of the other kind."""
     assert not any(hasattr(spec(tmp_path, grid="batch").window, name) for name in TIMED)
     assert not any(
         hasattr(spec(tmp_path, grid="daily", start=START).window, name) for name in BATCHED
@@ -144,7 +141,7 @@ def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TIMED)
 def test_options_of_windows_in_time(tmp_path: Path, name: str) -> None:
-    """They are refused beside micro-batches, also when they say what holds by default."""
+    """Settings of windows in time are refused for micro-batches, even with default values."""
     assert mistakes(tmp_path, {"grid": "batch", name: TIMED[name]}) == [
         f"window.{name}: is for windows in time; micro-batches don't have it"
     ]
@@ -152,7 +149,7 @@ def test_options_of_windows_in_time(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", BATCHED)
 def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
-    """They are refused beside windows in time, also when they say what holds by default."""
+    """Settings of micro-batches are refused for windows in time, even with their default values."""
     window = {"grid": "daily", "start": START, name: BATCHED[name]}
     assert mistakes(tmp_path, window) == [f"window.{name}: is for micro-batches (grid: batch) only"]
 
@@ -167,7 +164,7 @@ FAULTS = {
     "0 0 */2 * 1": "some programs read days of the month and of the week as both, others as either",
     "0 0 29 2 *": "Dagster leaves out the first 29 February",
 }
-"""Expressions that are no grid, each with the reason."""
+"""Expressions that are no valid grid, each with the reason."""
 
 
 @pytest.mark.parametrize(
@@ -225,13 +222,13 @@ FAULTS = {
     ],
 )
 def test_wrong_windows(tmp_path: Path, window: dict[str, Any], expected: str) -> None:
-    """Each has its own reason, at its own place."""
+    """Each mistake of a window has its own reason and place."""
     (message,) = mistakes(tmp_path, window)
     assert message.startswith(expected)
 
 
 def test_who_reads_uncommitted_waits_for_no_transaction(tmp_path: Path) -> None:
-    """`max_wait` would be ignored under read_uncommitted, so it is refused; its default isn't."""
+    """`max_wait` with read_uncommitted has no effect, so it is refused."""
     window = {"grid": "hourly", "start": START}
     assert (
         parse_spec(attributes(window, isolation="read_uncommitted"), tmp_path).source.isolation

@@ -1,6 +1,4 @@
-"""A cluster that is told once, in a windrow.yaml: where it is looked for, what it says,
-what a spec says over it, and what is wrong.
-"""
+"""Clusters in a windrow.yaml: where the file is searched, overrides by a spec, and mistakes."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ sink: {path: lake}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A spec's folder, two below the one that has the windrow.yaml."""
+    """The folder of a spec; the windrow.yaml is two levels above it."""
     monkeypatch.setenv("SHARED_PASSWORD", SECRET)
     (tmp_path / "windrow.yaml").write_text(SHARED)
     spec_folder = tmp_path / "pipelines" / "orders"
@@ -50,14 +48,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(folder: Path, source: str = "cluster: prod") -> PipelineSpec:
-    """The spec whose source says this."""
+    """Returns the spec with this source."""
     file = folder / "defs.yaml"
     file.write_text(SPEC.replace("SOURCE", source))
     return load_spec(file)
 
 
 def refused(folder: Path, source: str = "cluster: prod") -> str:
-    """Why there is no such spec."""
+    """Returns the error about the spec with this source."""
     with pytest.raises(SpecError) as caught:
         load(folder, source)
     assert SECRET not in str(caught.value)
@@ -65,9 +63,7 @@ def refused(folder: Path, source: str = "cluster: prod") -> str:
 
 
 def test_a_spec_names_its_cluster(folder: Path) -> None:
-    """The name is all that stands in the spec; address, security and tuning are the
-    cluster's, with what the environment has.
-    """
+    """A spec can name its cluster; address, security and tuning then come from windrow.yaml."""
     cluster = load(folder).cluster
     assert cluster.bootstrap_servers == "one:9092,two:9092"
     assert cluster.client["sasl.password"] == SECRET
@@ -89,7 +85,7 @@ def test_a_spec_names_its_cluster(folder: Path) -> None:
 
 
 def test_a_spec_with_its_own_address_needs_no_file(tmp_path: Path) -> None:
-    """Settings in the spec itself stay possible; they are its cluster then."""
+    """A spec with its own address needs no windrow.yaml."""
     spec = load(
         tmp_path,
         "bootstrap_servers: 'a:1'\n  client: {client.id: me}\n  tuning: {batch_messages: 7}",
@@ -103,9 +99,7 @@ def test_a_spec_with_its_own_address_needs_no_file(tmp_path: Path) -> None:
 
 
 def test_dead_letters_name_their_cluster(folder: Path) -> None:
-    """One of their own, with its security, and properties that win over its; the source
-    keeps the one that it names.
-    """
+    """Dead letters can have another cluster, whose properties the spec can override."""
     source = (
         "bootstrap_servers: 'a:1'\ndead_letters: {topic: dead, cluster: prod, client:"
         " {sasl.username: you}}"
@@ -136,7 +130,7 @@ def test_dead_letters_name_their_cluster(folder: Path) -> None:
 def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
     tmp_path: Path, section: str
 ) -> None:
-    """`PipelineSpec` looks into no windrow.yaml: the error says how the cluster comes in."""
+    """`PipelineSpec` reads no windrow.yaml, and the error says how to pass the cluster."""
     cluster = ClusterSpec(bootstrap_servers="other:9092")
     address: dict[str, object] = {"bootstrap_servers": "one:9092"}
     named: dict[str, object] = {"cluster": "prod"}
@@ -171,9 +165,7 @@ def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
 
 
 def test_what_the_spec_says_wins(folder: Path) -> None:
-    """Property by property, and of `tuning` setting by setting; what it doesn't say is the
-    cluster's.
-    """
+    """The spec overrides single properties and single settings of tuning."""
     cluster = load(
         folder,
         "cluster: prod\n  client: {sasl.username: you, client.rack: z}\n"
@@ -235,8 +227,9 @@ def test_what_the_spec_says_wins(folder: Path) -> None:
     ],
 )
 def test_a_mistake_in_the_spec(folder: Path, source: str, expected: str) -> None:
-    """What is wrong in the spec is told once, with the spec's line, and with the
-    windrow.yaml and its clusters where it is about these.
+    """A mistake in the spec is reported once, with the spec's line.
+
+    If it is about clusters, the windrow.yaml and its clusters are named.
     """
     message = refused(folder, source)
     assert expected in message
@@ -300,9 +293,7 @@ def test_a_mistake_in_the_spec(folder: Path, source: str, expected: str) -> None
 def test_a_mistake_in_the_file(
     folder: Path, replaced_text: str, replacement: str, expected: str
 ) -> None:
-    """What is wrong in the windrow.yaml is told with that file and its line, without a
-    secret; the spec is not blamed for it.
-    """
+    """A mistake in the windrow.yaml is reported with that file and its line, without a secret."""
     file = folder.parents[1] / "windrow.yaml"
     file.write_text(SHARED.replace(replaced_text, replacement))
     message = refused(folder, "cluster: pro_d" if "pro_d" in replacement else "cluster: prod")
@@ -312,15 +303,16 @@ def test_a_mistake_in_the_file(
 
 @pytest.mark.parametrize("text", ["", "clusters:", "clusters: {}", "clusters: [prod]", "- a", "x"])
 def test_a_file_without_clusters(folder: Path, text: str) -> None:
-    """A windrow.yaml that has none is a mistake of that file."""
+    """A windrow.yaml without clusters is a mistake of that file."""
     file = folder.parents[1] / "windrow.yaml"
     file.write_text(text)
     assert f"in {file}:" in refused(folder)
 
 
 def test_what_is_wrong_with_another_cluster_is_not_told(folder: Path) -> None:
-    """A machine has the secrets of the clusters that it reads: what another cluster's
-    templates want is not asked for.
+    """The templates of other clusters aren't resolved.
+
+    A machine has only the secrets of the clusters that it reads.
     """
     text = SHARED.replace(
         '{bootstrap_servers: "127.0.0.1:1"}',
@@ -332,9 +324,7 @@ def test_what_is_wrong_with_another_cluster_is_not_told(folder: Path) -> None:
 
 
 def test_the_nearest_file_counts_alone(folder: Path) -> None:
-    """It is looked for from the spec's own folder upwards; what a higher one says
-    besides is not read.
-    """
+    """The nearest windrow.yaml from the spec's folder upwards is the only one that is read."""
     assert find_shared(folder)[0] == folder.parents[1] / "windrow.yaml"
     (folder.parent / "windrow.yaml").write_text('clusters: {here: {bootstrap_servers: "a:1"}}')
     assert load(folder, "cluster: here").cluster.bootstrap_servers == "a:1"
@@ -343,8 +333,9 @@ def test_the_nearest_file_counts_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("file_kind", ["a folder", "a link to nowhere"])
 def test_the_nearest_counts_whatever_it_is(folder: Path, file_kind: str) -> None:
-    """One that is no file is not passed over: the one above may mean another cluster by
-    the same name.
+    """A windrow.yaml that isn't a readable file is refused instead of skipped.
+
+    The next one above may mean another cluster by the same name.
     """
     near = folder / "windrow.yaml"
     if file_kind == "a folder":
@@ -359,8 +350,9 @@ def test_the_nearest_counts_whatever_it_is(folder: Path, file_kind: str) -> None
 
 @pytest.mark.parametrize("root", [".git", "home", "anybody's"])
 def test_where_the_search_ends(folder: Path, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a repository's root, at home, and below a folder where anybody could have put
-    a file; the error says how far it was looked for.
+    """The search ends at a repository's root, at the home directory, and below a shared folder.
+
+    Any user could have put a file into a shared folder. The error says where the search ended.
     """
     assert find_shared(folder)[0] is not None
     if root == ".git":
@@ -379,7 +371,7 @@ def test_where_the_search_ends(folder: Path, root: str, monkeypatch: pytest.Monk
 
 
 def test_a_key_of_the_loader_is_unknown(folder: Path) -> None:
-    """What the loader puts in can't be written."""
+    """A key that only the loader sets is refused in a file."""
     file = folder / "defs.yaml"
     file.write_text(
         SPEC.replace("SOURCE", "cluster: prod")

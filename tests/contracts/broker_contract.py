@@ -1,7 +1,7 @@
-"""What every `ports.broker.Broker` must answer.
+"""The contract that every `ports.broker.Broker` keeps.
 
-The module of an implementation's suite supplies the fixtures `broker`, `logs`, and
-`dirty`: the same cluster under read_uncommitted.
+The module of an implementation's suite supplies the fixtures `broker`, `logs`, and `dirty`. The
+fixture `dirty` is a broker for the same cluster at read_uncommitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.ingest.ports.broker import Broker
 
 
 def read_stamps(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
-    """Offset and timestamp (after T0) of all stamps."""
+    """Returns the offset and timestamp of all stamps; timestamps are milliseconds after T0."""
     chunks = list(broker.stamps(tp, start, stop))
     assert all(len(c.offsets) == len(c.timestamps) == len(c.epochs) > 0 for c in chunks)
     assert all(
@@ -34,38 +34,39 @@ def read_stamps(broker: Broker, tp: TopicPartition, start: int, stop: int) -> li
 
 
 def first(broker: Broker, tp: TopicPartition, milliseconds: int) -> int | None:
-    """The offset of the first at or after an instant."""
+    """Returns the first offset at or after an instant, given in milliseconds after T0."""
     position = broker.first_at_or_after([tp], instant_at(milliseconds))[tp]
     return None if position is None else position.offset
 
 
 def stable_end(broker: Broker, tp: TopicPartition) -> int:
-    """The last stable offset."""
+    """Returns the last stable offset."""
     return broker.stable_ends([tp])[tp].offset
 
 
 def three(*timestamps: int) -> Sequence[Sent]:
-    """Messages with these timestamps."""
+    """Returns messages with these timestamps."""
     return [Sent(b"%d" % t, timestamp=t) for t in timestamps]
 
 
 def group() -> str:
-    """A consumer group that isn't there."""
+    """Returns the name of a consumer group that doesn't exist."""
     return f"g-{uuid.uuid4().hex[:12]}"
 
 
 class BrokerContract:
-    """The promises, on topics of their own."""
+    """The promises of a broker; each test uses topics of its own."""
 
     def test_the_cluster_has_one_id(self, broker: Broker) -> None:
-        """The cluster's id is a text and stays."""
+        """The cluster's id is a text, and stays the same."""
         assert broker.cluster_id()
         assert broker.cluster_id() == broker.cluster_id()
 
     def test_what_is_said_of_a_topic(self, broker: Broker, logs: Logs) -> None:
-        """Partitions, compaction and retention are told; without retention by time it is None.
+        """A topic's partitions, compaction and retention are reported.
 
-        Of a compacted topic it is told how long deletes stay.
+        Without retention by time, the retention is None. For a compacted topic, the time for
+        which Kafka keeps deletes is reported, too.
         """
         topic_info = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
         assert (topic_info.partitions, topic_info.compacted, topic_info.retention_ms) == (
@@ -92,13 +93,14 @@ class BrokerContract:
         assert broker.topic(logs.topic()).retention_ms is None
 
     def test_who_stamps_a_topics_messages_is_told(self, broker: Broker, logs: Logs) -> None:
-        """`append_time` exactly where the broker stamps them."""
+        """`append_time` is True only for a topic whose broker stamps the messages."""
         assert not broker.topic(logs.topic()).append_time
         assert broker.topic(logs.topic(1, {"message.timestamp.type": "LogAppendTime"})).append_time
 
     def test_several_topics_in_one_question(self, broker: Broker, logs: Logs) -> None:
-        """Each is told as if it were asked for alone; what isn't there, or can't be a
-        topic at all, is left out.
+        """Several topics get the same answers as each topic alone.
+
+        Topics that don't exist and invalid names are left out.
         """
         first_topic, second_topic = logs.topic(2), logs.topic(3, {"retention.ms": "3600000"})
         topic_infos = broker.topics(
@@ -111,11 +113,12 @@ class BrokerContract:
         assert broker.topics(["no-such-topic"]) == broker.topics([]) == {}
 
     def test_the_names_of_all_topics(self, broker: Broker, logs: Logs) -> None:
-        """Sorted; a new one is among them, a deleted one isn't, and those that Kafka
-        keeps for itself never are.
+        """The names of topics are sorted.
+
+        A new topic is included. Deleted topics and Kafka's internal topics are not.
         """
         existing, deleted = logs.topic(), logs.topic()
-        # where Kafka keeps this there is an internal topic now
+        # a commit of offsets makes Kafka's internal topic
         broker.alter_offsets(group(), {TopicPartition(existing, 0): 0})
         logs.cluster.delete(deleted)
         names = broker.names()
@@ -124,14 +127,16 @@ class BrokerContract:
         assert not {deleted, "__consumer_offsets", "__transaction_state"} & set(names)
 
     def test_an_unknown_topic_is_named(self, broker: Broker) -> None:
-        """A topic that isn't there is an error of the spec that names it."""
+        """A topic that doesn't exist raises SpecError with its name."""
         with pytest.raises(SpecError) as refused:
             broker.topic("no-such-topic")
         assert refused.value.topic == "no-such-topic"
 
     def test_an_empty_topic(self, broker: Broker, logs: Logs) -> None:
-        """Start and end are 0, no instant has an answer, there are no stamps; a
-        question about nothing has no answers.
+        """An empty topic starts and ends at offset 0, has no stamps, and no message for any
+        instant.
+
+        A question about no topic-partitions has no answers.
         """
         tp = logs.partition()
         assert broker.log_starts([tp]) == {tp: 0}
@@ -147,7 +152,7 @@ class BrokerContract:
         )
 
     def test_many_partitions_in_one_question(self, broker: Broker, logs: Logs) -> None:
-        """Each topic-partition gets its own answer, over topics too."""
+        """Each topic-partition gets its own answer, also across topics."""
         first_topic, second_topic = logs.topic(2), logs.topic(1)
         tps = [
             TopicPartition(first_topic, 0),
@@ -166,8 +171,10 @@ class BrokerContract:
         )
 
     def test_the_first_at_or_after_an_instant(self, broker: Broker, logs: Logs) -> None:
-        """The earliest offset stamped at or after the instant, equal included, whatever
-        the timestamps around it; else None.
+        """The answer is the lowest offset whose timestamp is at or after the instant; None
+        without one.
+
+        Timestamps may be in any order.
         """
         tp = logs.partition()
         logs.send(tp, *three(10, 5, 30, 20, 30))
@@ -181,11 +188,12 @@ class BrokerContract:
         instant = instant_at(10).replace(microsecond=instant_at(10).microsecond + 1)
         position = broker.first_at_or_after([tp], instant)[tp]
         assert position is not None
-        assert position.offset == 2  # 10 ms lies before an instant of 10.001 ms
+        assert position.offset == 2  # 10 ms is before an instant of 10.001 ms
 
     def test_messages_without_a_timestamp(self, broker: Broker, logs: Logs) -> None:
-        """They answer for no instant, not for the earliest one either; what is stamped
-        behind them does.
+        """Messages without a timestamp are found for no instant.
+
+        Later messages that have a timestamp are found.
         """
         tp, other_tp = logs.partition(), logs.partition()
         logs.send(tp, *three(UNSTAMPED, UNSTAMPED))
@@ -205,8 +213,9 @@ class BrokerContract:
         assert [first(broker, other_tp, millis) for millis in (-T0, 6)] == [0, 1]
 
     def test_an_instant_before_1970(self, broker: Broker, logs: Logs) -> None:
-        """An instant before all that Kafka can stamp means the first message: it is not
-        mistaken for one of Kafka's negative code words.
+        """An instant before all timestamps of Kafka finds the first message.
+
+        It is not mistaken for one of Kafka's negative codes.
         """
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
@@ -216,18 +225,22 @@ class BrokerContract:
     def test_a_marker_takes_an_offset_and_carries_the_wall_clock(
         self, broker: Broker, logs: Logs
     ) -> None:
-        """In a log of old messages a marker answers for every later instant; no stamp shows it."""
+        """A transaction marker takes an offset, and carries the wall clock as its timestamp.
+
+        In a log of old messages, a lookup of a later instant finds the marker. Stamps don't
+        include it.
+        """
         tp = logs.partition()
         logs.transaction(tp, *three(0, 1), commit=True)
         logs.send(tp, *three(2))
         assert stable_end(broker, tp) == 4
         assert first(broker, tp, 1) == 1
-        assert first(broker, tp, 2) == 2  # the marker, before the message stamped 2
+        assert first(broker, tp, 2) == 2  # the marker, which is before the message with timestamp 2
         assert first(broker, tp, 3) == 2
         assert read_stamps(broker, tp, 0, 4) == [(0, 0), (1, 1), (3, 2)]
 
     def test_an_aborted_message_answers_too(self, broker: Broker, logs: Logs) -> None:
-        """Looking an instant up finds messages of aborted transactions; stamps don't show them."""
+        """A lookup by instant finds messages of aborted transactions; stamps don't include them."""
         tp = logs.partition()
         logs.send(tp, *three(0))
         logs.transaction(tp, *three(50, 60), commit=False)
@@ -237,8 +250,9 @@ class BrokerContract:
         assert stable_end(broker, tp) == 5
 
     def test_an_open_transaction_holds_the_end_back(self, broker: Broker, logs: Logs) -> None:
-        """The last stable offset stops at its first message, and nothing at or beyond
-        is the answer for an instant.
+        """The last stable offset stops at the first message of an open transaction.
+
+        No lookup by instant finds that message or a later one.
         """
         tp = logs.partition()
         logs.send(tp, *three(0))
@@ -258,9 +272,7 @@ class BrokerContract:
     def test_the_logs_end_beside_the_stable_one(
         self, broker: Broker, dirty: Broker, logs: Logs
     ) -> None:
-        """`ends` are the high watermarks, while a transaction is open too, whatever the
-        isolation level.
-        """
+        """`ends` are the high watermarks at any isolation level, also with an open transaction."""
         open_tp, quiet_tp = logs.partition(), logs.partition()
         logs.send(open_tp, *three(0))
         logs.send(quiet_tp, *three(0, 1))
@@ -277,8 +289,9 @@ class BrokerContract:
         assert broker.ends([open_tp]) == {open_tp: 4}
 
     def test_read_uncommitted_sees_what_is_not_decided(self, dirty: Broker, logs: Logs) -> None:
-        """Its stable end is the high watermark; messages of an open transaction answer
-        for instants and have stamps, beyond it none do.
+        """At read_uncommitted, the stable end is the high watermark.
+
+        Messages of an open transaction have stamps, and lookups by instant find them.
         """
         tp = logs.partition()
         logs.send(tp, *three(0))
@@ -294,7 +307,10 @@ class BrokerContract:
     def test_read_uncommitted_sees_aborted_messages_and_no_markers(
         self, broker: Broker, dirty: Broker, logs: Logs
     ) -> None:
-        """Aborted messages have stamps; markers have none, but still answer for an instant."""
+        """At read_uncommitted, aborted messages have stamps.
+
+        Markers have no stamps, but lookups by instant find them.
+        """
         tp = logs.partition()
         logs.transaction(tp, *three(0, 1), commit=False)
         logs.transaction(tp, *three(2), commit=True)
@@ -304,8 +320,10 @@ class BrokerContract:
         assert stable_end(dirty, tp) == stable_end(broker, tp) == 5
 
     def test_a_group_has_the_offsets_that_it_got(self, broker: Broker, logs: Logs) -> None:
-        """Publishing to a group that isn't there makes it; None for what it has
-        committed nothing for; the last one counts, back too.
+        """A group has the offsets that were published to it last, also if they went back.
+
+        A group that doesn't exist is made. A topic-partition without a committed offset has
+        None.
         """
         topic, watchers = logs.topic(2), group()
         first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -333,8 +351,9 @@ class BrokerContract:
     def test_offsets_that_a_group_refuses_are_told_by_topic_partition(
         self, broker: Broker, logs: Logs
     ) -> None:
-        """One that isn't there has a reason, and keeps the others from nothing; it has
-        no committed offset, which is no error.
+        """A topic-partition that doesn't exist gets a reason, and the others are still committed.
+
+        A question about its committed offset returns None, without an error.
         """
         tp, watchers = logs.partition(), group()
         beyond, missing_tp = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
@@ -348,8 +367,10 @@ class BrokerContract:
         }
 
     def test_deleted_records(self, broker: Broker, logs: Logs) -> None:
-        """The log start moves; what was before it answers nothing, and stamps from
-        there are a data loss that names the place.
+        """Deleted records move the log's start.
+
+        Lookups don't find the deleted records. Stamps from a deleted offset raise DataLossError
+        with the place.
         """
         tp = logs.partition()
         logs.send(tp, *three(0, 10, 20, 30))
@@ -363,7 +384,7 @@ class BrokerContract:
         assert (error.value.topic, error.value.partition, error.value.offset) == (tp.topic, 0, 1)
 
     def test_all_records_deleted(self, broker: Broker, logs: Logs) -> None:
-        """An emptied log starts where it ends."""
+        """A log without records starts at its end."""
         tp = logs.partition()
         logs.send(tp, *three(0, 10))
         logs.cluster.delete_before(tp, 2)
@@ -372,7 +393,7 @@ class BrokerContract:
         assert first(broker, tp, 0) is None
 
     def test_added_partitions(self, broker: Broker, logs: Logs) -> None:
-        """The new one is empty and the topic the same."""
+        """An added partition is empty, and the topic's id stays."""
         topic = logs.topic()
         logs.send(TopicPartition(topic, 0), *three(0))
         original = broker.topic(topic)
@@ -383,7 +404,7 @@ class BrokerContract:
         assert [p.offset for p in ends.values()] == [1, 0]
 
     def test_a_recreated_topic_is_another(self, broker: Broker, logs: Logs) -> None:
-        """Same name, another id, offsets from 0."""
+        """A topic that was made again has another id, and offsets from 0."""
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
         old_id = broker.topic(tp.topic).topic_id
@@ -392,8 +413,10 @@ class BrokerContract:
         assert stable_end(broker, tp) == 0
 
     def test_stamps_of_any_range(self, broker: Broker, logs: Logs) -> None:
-        """Exactly the visible messages of the range, also where it begins or ends on a
-        marker or in an aborted run; only markers: none.
+        """Stamps of any range are exactly its visible messages.
+
+        The range may begin or end at a marker or in an aborted transaction. A range of markers
+        has no stamps.
         """
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
@@ -407,7 +430,7 @@ class BrokerContract:
                 ]
 
     def test_stamps_are_lazy_and_may_be_left(self, broker: Broker, logs: Logs) -> None:
-        """Chunks are of at most a few thousand; a caller may close the iterator after the first."""
+        """Chunks of stamps have at most a few thousand messages, and the caller may stop early."""
         tp = logs.partition()
         logs.send(tp, *three(*range(12_000)))
         stamps = broker.stamps(tp, 0, 12_000)
@@ -417,7 +440,7 @@ class BrokerContract:
         assert len(read_stamps(broker, tp, 0, 12_000)) == 12_000
 
     def test_leader_epochs_are_told(self, broker: Broker, logs: Logs) -> None:
-        """Positions and stamps carry the leader epoch where the cluster knows one."""
+        """Positions and stamps carry the leader epoch if the cluster has one."""
         tp = logs.partition()
         logs.send(tp, *three(0))
         epoch = broker.stable_ends([tp])[tp].leader_epoch

@@ -1,4 +1,4 @@
-"""What every topic for dead letters promises."""
+"""The contract that every topic for dead letters keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.ingest.testing.contracts.windows import window
 
 
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:
-    """Dead letters at some offsets, as their store gives them."""
+    """Returns dead letters at some offsets, in the form of their store."""
     row = {
         "_topic": "shop.orders",
         "_partition": 3,
@@ -40,30 +40,32 @@ def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:
 
 
 class DeadTopicContract(ABC):
-    """Runs unchanged on every one."""
+    """The promises of a topic for dead letters."""
 
     @pytest.fixture
     @abstractmethod
     def topic(self) -> DeadTopic:
-        """A topic that is there and empty."""
+        """An existing, empty topic."""
 
     @abstractmethod
     def absent(self, topic: DeadTopic) -> DeadTopic:
-        """One beside it that isn't there."""
+        """Returns a topic of the same cluster that doesn't exist."""
 
     @abstractmethod
     def offsets(self, topic: DeadTopic) -> list[int]:
-        """The original offsets of all letters in the topic, sorted."""
+        """Returns the original offsets of all letters in the topic, sorted."""
 
     def test_all_are_there(self, topic: DeadTopic) -> None:
-        """When it returns, a reader sees each letter; published again, each once more."""
+        """After `publish`, a reader sees each letter; a second `publish` adds each letter once
+        more.
+        """
         topic.publish(window(0), [letters(1, 2), letters(3)])
         assert self.offsets(topic) == [1, 2, 3]
         topic.publish(window(0), [letters(1, 2), letters(3)])
         assert self.offsets(topic) == [1, 1, 2, 2, 3, 3]
 
     def test_a_topic_that_is_not_there(self, topic: DeadTopic) -> None:
-        """It is refused, before anything is written too, and not made by being asked for."""
+        """A topic that doesn't exist is refused before anything is written, and isn't created."""
         absent = self.absent(topic)
         for _ in range(2):
             with pytest.raises(SpecError, match="There is no topic"):

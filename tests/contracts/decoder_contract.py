@@ -1,4 +1,4 @@
-"""The suite of decoders as it runs here: `make test` draws what takes long."""
+"""The contract of decoders with this project's marks, by which `make test` samples slow tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from windrow.ingest.testing.contracts.values import verdicts
 
 
 class DecoderContract(public.DecoderContract):
-    """The promises."""
+    """The promises of a decoder, with marks."""
 
     @pytest.mark.some(1)
     @pytest.mark.slow
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
-        """Megabytes between good messages leave these as they are."""
+        """Huge values of megabytes don't change the good messages around them."""
         super().test_monsters_cost_themselves_only(decoder)
 
     def test_nobody_waits_for_machine_code(
         self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where a format's is not made yet, each message gets the same verdict without it."""
+        """Until a format's machine code is ready, each message gets the same verdict without it."""
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
         expected = verdicts(self.decode_values(decoder, values))
 
@@ -35,5 +35,5 @@ class DecoderContract(public.DecoderContract):
 
         monkeypatch.setattr(Compiled, "ready", lambda _: False)
         monkeypatch.setattr(Compiled, "__getattribute__", without)
-        with ThreadPoolExecutor(1) as anew:  # what a thread has opened it keeps
+        with ThreadPoolExecutor(1) as anew:  # a thread keeps what it opened, so this one is new
             assert verdicts(anew.submit(self.decode_values, decoder, values).result(60)) == expected

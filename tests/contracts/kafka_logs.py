@@ -1,4 +1,4 @@
-"""The logs of contract cases on real Kafka."""
+"""The logs of a contract's tests, on real Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:
 
 
 def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
-    """Where a message is, from the beginning of the log to its end."""
+    """Returns the offsets of all messages from the beginning of the log to its end."""
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, ck.OFFSET_BEGINNING)])
     offsets: list[int] = []
     while (message := consumer.poll(30)) is not None and not message.error():
@@ -33,7 +33,11 @@ def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """A real broker at `bootstrap`."""
+    """A real broker.
+
+    Attributes:
+        bootstrap: its address.
+    """
 
     bootstrap: str
 

@@ -1,8 +1,8 @@
 """Random logs, and a random way to read each.
 
-Plain messages, committed, aborted and open transactions, late, early and future
-timestamps, gaps, growing partitions; in any order of windows, with any size of splits,
-as hours or as micro-batches. Made from a seed, so that a red one can be had again.
+A log has plain messages, committed, aborted and open transactions, late, early and future
+timestamps, gaps and new partitions. The windows are run in any order, as hours or as
+micro-batches, with splits of any size. A seed decides everything, so a failure can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ HOURS = 2
 
 @dataclass
 class Layout:
-    """One seed's log and the way to read it, on a desk."""
+    """The log of one seed, and the way to read it.
+
+    Attributes:
+        desk: the desk for the log and its pipeline.
+        seed: the seed of all random choices.
+        steps: how many steps write each half of the log.
+        removed: the offsets that were removed like by compaction.
+    """
 
     desk: SourceDesk
     seed: int
@@ -34,7 +41,7 @@ class Layout:
     removed: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """One or two topics of one to three partitions."""
+        """Makes one or two topics with one to three partitions."""
         self.desk.plain = True
         self.dice = random.Random(self.seed)
         self.topics = [
@@ -44,8 +51,9 @@ class Layout:
         self.clock = 0
 
     def read(self) -> None:
-        """Write the log in two halves and read what is there after each; at the end
-        nothing is open and everything read.
+        """Writes the log in two halves, and reads after each half.
+
+        At the end no transaction is open, and everything is read.
         """
         kind = self.dice.choices(["days", "hours", "batches"], [5, 3, 2])[0]
         pieces = self.dice.choice([None, 1, 3, 10])
@@ -71,10 +79,10 @@ class Layout:
         return {"grid": grid, "start": FIRST, "max_wait": "0s"}
 
     def _run(self, pipeline: Pipeline, kind: str, hours: range) -> None:
-        """All that these hours hold.
+        """Runs all windows of these hours.
 
-        The first day ends wherever the log ended when it was run; what comes later is
-        late, in the second.
+        The first day ends at the log's end when it is run. Later messages of that day are late
+        messages of the second day.
         """
         if kind == "hours":
             order = list(hours)
@@ -114,8 +122,9 @@ class Layout:
         return stamps
 
     def _open(self) -> list[tuple[OpenTransaction, TopicPartition, int]]:
-        """A transaction that is open while the first half is read; its end decides what
-        must be seen.
+        """Begins a transaction that is open while the first half is read.
+
+        Whether it commits or aborts decides if its messages must be seen.
         """
         if self.dice.random() < 0.5:
             return []
@@ -143,8 +152,8 @@ class Layout:
         self.desk.logs.cluster.add_partitions(topic, self.partitions[topic])
 
     def _punch(self) -> None:
-        """Gaps such as compaction leaves, in what was not read yet, where the cluster
-        can make them at once.
+        """Removes some unread messages, like compaction does, if the cluster can do
+        that at once.
         """
         cluster = self.desk.logs.cluster
         if not isinstance(cluster, MemoryCluster):

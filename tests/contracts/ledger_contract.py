@@ -1,5 +1,8 @@
-"""What every ledger promises: put-if-absent, boundaries that tile whoever froze them,
-values as they went in, a memory that lasts.
+"""The contract that every ledger keeps.
+
+A record is stored only if none exists, and stays. Boundaries tile: windows between them neither
+overlap nor leave a gap, also if several writers freeze boundaries at the same time. Values come
+back as they were recorded.
 """
 
 from __future__ import annotations
@@ -28,26 +31,29 @@ from windrow.ingest.ports.ledger import Ledger
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 PIPELINE = "things"
 WIDE = 2_000
-"""Topic-partitions."""
+"""Number of topic-partitions of a wide window."""
 
 
 def hour_at(hour: float) -> datetime:
-    """An hour of the test's day."""
+    """Returns an hour of the test's day."""
     return DAY + timedelta(hours=hour)
 
 
 def window(hour: int, pipeline: str = PIPELINE) -> Window:
-    """The window that starts at an hour."""
+    """Returns the window that starts at an hour."""
     return Window(pipeline, hour_at(hour), hour_at(hour + 1))
 
 
 def boundary(hour: float, *offsets: int, origin: How = "settled") -> Boundary:
-    """A boundary of topic t with these offsets by partition."""
+    """Returns a boundary of topic t at an hour, with these offsets by partition."""
     return cut(hour_at(hour), *offsets, origin=origin)
 
 
 def cut(label: Label, *offsets: int, origin: How = "settled", topic_id: str = "id") -> Boundary:
-    """The same under any label, of a topic t that may have been made anew."""
+    """Returns a boundary of topic t under any label, with these offsets by partition.
+
+    Another `topic_id` means that the topic was deleted and made again.
+    """
     marks = [
         Mark("t", p, offset, origin, leader_epoch=3 if p else None)
         for p, offset in enumerate(offsets)
@@ -56,7 +62,7 @@ def cut(label: Label, *offsets: int, origin: How = "settled", topic_id: str = "i
 
 
 def plan(hour: int, *offsets: int, pipeline: str = PIPELINE) -> Plan:
-    """A window's plan from 0 to these offsets."""
+    """Returns a window's plan from offset 0 to these offsets."""
     splits = tuple(Split("t", p, 0, offset, 7) for p, offset in enumerate(offsets) if offset)
     return Plan(
         window(hour, pipeline),
@@ -70,7 +76,7 @@ def plan(hour: int, *offsets: int, pipeline: str = PIPELINE) -> Plan:
 def receipt(
     hour: int, generation: int = 0, attempt: str = "a", pipeline: str = PIPELINE
 ) -> Receipt:
-    """A receipt with something in every field, a name that isn't ASCII among them."""
+    """Returns a receipt with a value in every field, among them a name that isn't ASCII."""
     planned = plan(hour, 5, pipeline=pipeline)
     counts = SplitCounts(
         topic="t",
@@ -110,7 +116,7 @@ def receipt(
 
 
 def assert_tiled(boundaries: Sequence[Boundary]) -> None:
-    """Between no two neighbours in label order is a window negative in any topic-partition."""
+    """Asserts that no window between neighbouring boundaries is negative in any topic-partition."""
     ordered = sorted(boundaries, key=lambda b: b.label)
     for lower, upper in pairwise(ordered):
         for tp, below in lower.by_tp().items():
@@ -122,8 +128,9 @@ def assert_tiled(boundaries: Sequence[Boundary]) -> None:
 
 
 def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
-    """Each ledger, in a thread of its own and all at once, freezes one hour; the later
-    the hour, the lower the offset that it resolved.
+    """Freezes one hour with each ledger, each in its own thread, at the same time.
+
+    The later the hour, the lower the offset of its boundary.
     """
     ready = threading.Barrier(len(ledgers))
 
@@ -136,26 +143,30 @@ def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
 
 
 class LedgerContract:
-    """Subclasses give a fixture `reopen`: a function that opens the same, at first
-    empty, ledger once more.
+    """The promises of a ledger.
+
+    A subclass supplies the fixture `reopen`: a function that opens the same ledger again. The
+    ledger is empty at first.
     """
 
     def test_identity_is_made_once(self, reopen: Callable[[], Ledger]) -> None:
-        """Everyone who opens it, also at once, sees one id."""
+        """Everyone who opens a ledger gets the same id, also if several open it at the
+        same time.
+        """
         with ThreadPoolExecutor(8) as pool:
             ids = list(pool.map(lambda _: reopen().identity(), range(8)))
         assert len(set(ids)) == 1
         assert len(ids[0]) == 32
 
     def test_an_empty_ledger_adopts_a_tables_identity(self, reopen: Callable[[], Ledger]) -> None:
-        """A rebuilt ledger takes the id that the table is bound to, and keeps it."""
+        """An empty ledger takes over the id that its table is bound to, and keeps it."""
         reopen().adopt_identity("the table's")
         assert reopen().identity() == "the table's"
 
     def test_a_ledger_with_boundaries_adopts_no_other_identity(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """Two ledgers' boundaries never mix; its own id is taken without a word."""
+        """A ledger that has boundaries refuses another id, and accepts its own."""
         ledger = reopen()
         own_identity = ledger.identity()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
@@ -165,14 +176,14 @@ class LedgerContract:
         assert reopen().identity() == own_identity
 
     def test_the_first_grid_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Per pipeline: what was recorded first is what everyone hears."""
+        """A pipeline's first recorded grid stays, and every later caller gets it."""
         ledger = reopen()
         assert ledger.bind_grid(PIPELINE, "hourly") == "hourly"
         assert ledger.bind_grid(PIPELINE, "daily") == "hourly"
         assert ledger.bind_grid("other", "daily") == "daily"
 
     def test_a_frozen_boundary_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """The loser adopts what is there; nothing is edited."""
+        """A frozen boundary never changes; a later caller gets the frozen one."""
         ledger = reopen()
         assert ledger.boundary(PIPELINE, hour_at(1)) is None
         (first,) = ledger.freeze(PIPELINE, [boundary(1, 5)])
@@ -184,7 +195,10 @@ class LedgerContract:
     def test_boundaries_freeze_in_label_order_with_what_is_there_in_its_place(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """Whatever order they come in, also a few around frozen ones."""
+        """Boundaries freeze in label order, whatever their order in the call.
+
+        Boundaries that are already frozen are returned in their places.
+        """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(2, 20)])
         frozen = ledger.freeze(PIPELINE, [boundary(3, 5), boundary(2, 99), boundary(1, 50)])
@@ -197,8 +211,10 @@ class LedgerContract:
     def test_a_boundary_is_clamped_between_its_neighbours(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """A partition that was added later is cut at 0 below, and so is one that the
-        upper one doesn't list yet.
+        """A boundary's offsets are clamped between its neighbours.
+
+        A partition that the lower neighbour doesn't list has 0 as its lower limit. If the upper
+        neighbour doesn't list it either, its offset becomes 0.
         """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 10), boundary(5, 30, 5)])
@@ -206,8 +222,9 @@ class LedgerContract:
         assert [(m.partition, m.offset) for m in frozen.marks] == [(0, 10), (1, 5), (2, 0)]
 
     def test_neighbours_are_the_nearest_in_time(self, reopen: Callable[[], Ledger]) -> None:
-        """Of the same pipeline, in the order of instants, fractions of seconds among
-        them; a boundary is not its own neighbour.
+        """A boundary's neighbours are the nearest boundaries of the same pipeline in time.
+
+        Labels may have fractions of seconds. A boundary is not its own neighbour.
         """
         ledger = reopen()
         hours = [1, 1 + 0.25 / 3600, 2, 26]
@@ -219,15 +236,16 @@ class LedgerContract:
         assert ledger.neighbours(PIPELINE, hour_at(1.5)) == (boundaries[1], boundaries[2])
 
     def test_stale_resolutions_frozen_at_once_tile(self, reopen: Callable[[], Ledger]) -> None:
-        """Eight adjacent labels, resolved in inverted order and frozen at once: no
-        window is negative, all hear what is frozen.
+        """Boundaries whose offsets fall while their labels rise tile, even if frozen together.
+
+        No window is negative, and each caller gets the frozen boundary.
         """
         frozen = freeze_stale([reopen() for _ in range(8)])
         assert_tiled(frozen)
         assert [reopen().boundary(PIPELINE, b.label) for b in frozen] == frozen
 
     def test_one_label_frozen_at_once_has_one_value(self, reopen: Callable[[], Ledger]) -> None:
-        """Seven losers adopt the winner's."""
+        """If eight runs freeze a boundary for the same label, one stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             frozen = list(
                 pool.map(
@@ -237,8 +255,9 @@ class LedgerContract:
         assert len({b.marks for b in frozen}) == 1
 
     def test_a_refused_boundary_freezes_nothing(self, reopen: Callable[[], Ledger]) -> None:
-        """Boundaries that freeze together freeze all or none, and what refuses them
-        passes through.
+        """Boundaries that are frozen together are all frozen, or none is.
+
+        The error that refuses them reaches the caller.
         """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
@@ -255,9 +274,7 @@ class LedgerContract:
         assert ledger.newest(PIPELINE, 9) == [boundary(1, 5)]
 
     def test_start_marks_are_kept(self, reopen: Callable[[], Ledger]) -> None:
-        """Where the first window of a new topic begins is frozen with the boundary that
-        first has it, and gone from those above.
-        """
+        """A new topic's start mark stays only in the lowest boundary that has the topic."""
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
         topics, marks = (
@@ -276,8 +293,10 @@ class LedgerContract:
         assert reopen().boundary(PIPELINE, hour_at(2)) == frozen[0]
 
     def test_numbers_are_labels_too(self, reopen: Callable[[], Ledger]) -> None:
-        """Micro-batches: in the order of numbers whatever their length, with plans and
-        receipts of their own.
+        """Numbers of micro-batches are labels, too.
+
+        They are in the order of numbers, whatever their number of digits, and have plans of
+        their own.
         """
         ledger, numbers = reopen(), [9, 10, 99, 10**9, 2**62]
         frozen = ledger.freeze(
@@ -295,8 +314,10 @@ class LedgerContract:
         assert ledger.plan(Window(PIPELINE, 10, 11)) is None
 
     def test_an_instant_is_no_neighbour_of_a_number(self, reopen: Callable[[], Ledger]) -> None:
-        """Should both kinds get into one pipeline, by a spec that changed its grid,
-        neither is clamped to the other.
+        """Boundaries with instants and boundaries with numbers are no neighbours.
+
+        Both kinds may be in one pipeline if its spec changed the grid. Neither is clamped to
+        the other.
         """
         ledger = reopen()
         instants, numbers = (
@@ -312,7 +333,7 @@ class LedgerContract:
         ]
 
     def test_the_newest_come_in_label_order(self, reopen: Callable[[], Ledger]) -> None:
-        """At most as many as were asked for, of the one pipeline."""
+        """The newest boundaries of a pipeline come in label order, at most as many as asked for."""
         ledger = reopen()
         assert ledger.newest(PIPELINE) == []
         frozen = ledger.freeze(PIPELINE, [boundary(h, h) for h in (1, 2, 3)])
@@ -322,8 +343,10 @@ class LedgerContract:
         assert ledger.newest(PIPELINE, 9) == frozen
 
     def test_a_rebase_opens_a_label_anew(self, reopen: Callable[[], Ledger]) -> None:
-        """Windows that end there keep their boundary, those that start there have the
-        rebase, and what is frozen above lies above it.
+        """A rebase replaces the boundary as a start, but not as an end.
+
+        Windows that end at the label keep the old boundary. Windows that start there use the
+        rebase, and later boundaries are clamped to it.
         """
         ledger = reopen()
         old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
@@ -351,8 +374,10 @@ class LedgerContract:
         assert [m.offset for b in frozen for m in b.marks] == [60, 4]
 
     def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Nobody replaces a rebase that he hasn't seen, nor one that windows went on
-        from; recording the same again is nothing.
+        """A rebase is replaced only by a caller that names it, and only while no later boundary
+        exists.
+
+        Recording the same rebase again changes nothing.
         """
         ledger, first, second = (
             reopen(),
@@ -373,7 +398,11 @@ class LedgerContract:
     def test_a_rebase_below_the_highest_boundary_is_refused(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """Boundaries above it are of the old source; nor is there one where nothing is frozen."""
+        """A rebase below the highest boundary is refused, because the boundaries above have the
+        old source.
+
+        Without a frozen boundary, a rebase is refused, too.
+        """
         ledger = reopen()
         with pytest.raises(
             RefusedError,
@@ -387,7 +416,7 @@ class LedgerContract:
         assert ledger.rebased_boundaries(PIPELINE) == []
 
     def test_rebases_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
-        """One of eight is recorded, the others are told."""
+        """Of eight simultaneous rebases, one is recorded, and the others raise RefusedError."""
         reopen().freeze(PIPELINE, [boundary(1, 5)])
 
         def try_rebase(n: int) -> int | None:
@@ -402,9 +431,9 @@ class LedgerContract:
         assert [m.offset for b in reopen().rebased_boundaries(PIPELINE) for m in b.marks] == [won]
 
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
-        """Whoever is first: the other one is refused, or lies where it fits.
+        """A simultaneous rebase and freeze never leave a rebase below a boundary of the old source.
 
-        Never is a rebase behind a boundary of the old source.
+        The second of the two is refused.
         """
         ready = threading.Barrier(8)
 
@@ -432,7 +461,9 @@ class LedgerContract:
             )
 
     def test_a_requests_retries_run_one_batch(self, reopen: Callable[[], Ledger]) -> None:
-        """Put-if-absent by request and pipeline; two requests may run one batch."""
+        """A request's batch number is recorded once for each pipeline; two requests may share a
+        batch.
+        """
         ledger = reopen()
         assert ledger.assigned_number(PIPELINE, "r1") is None
         assert ledger.assign(PIPELINE, "r1", 7) == 7
@@ -442,13 +473,15 @@ class LedgerContract:
         assert ledger.assigned_number("other", "r1") is None
 
     def test_one_request_assigned_at_once_has_one_batch(self, reopen: Callable[[], Ledger]) -> None:
-        """Whoever is first."""
+        """If eight callers assign a number to the same request, one stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             numbers = set(pool.map(lambda n: reopen().assign(PIPELINE, "r", n), range(8)))
         assert numbers == {reopen().assigned_number(PIPELINE, "r")}
 
     def test_the_newest_pause_counts(self, reopen: Callable[[], Ledger]) -> None:
-        """Records have numbers, put if absent, so of two at once one counts."""
+        """Pause records have numbers and are put if absent; the one with the highest number
+        counts.
+        """
         assert reopen().pause(PIPELINE) is None
         pauses = [Pause(n, n % 2 == 0, "ann", "größe", hour_at(n)) for n in range(12)]
         for pause in pauses:
@@ -464,8 +497,9 @@ class LedgerContract:
         assert set(answers) == {reopen().pause(PIPELINE)}
 
     def test_a_refusal_lasts_until_the_commit(self, reopen: Callable[[], Ledger]) -> None:
-        """The newest refusal of each window is kept, in window order, until the window's receipt
-        is recorded; another pipeline has its own.
+        """The newest refusal of a window is kept until the window's receipt is recorded.
+
+        Refusals come in window order. Another pipeline has its own.
         """
         assert reopen().refused_windows(PIPELINE) == []
         first, repeated, earlier = (
@@ -481,8 +515,9 @@ class LedgerContract:
         assert reopen().refused_windows(PIPELINE) == [earlier]
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Of two runs that plan one window both use the first plan; another window or
-        pipeline has its own.
+        """If two runs plan one window, both use the first plan.
+
+        Another window or pipeline has its own plan.
         """
         ledger = reopen()
         assert ledger.plan(window(1)) is None
@@ -493,7 +528,9 @@ class LedgerContract:
         assert ledger.plan(window(1, "other")) is None
 
     def test_several_plans_are_frozen_at_once(self, reopen: Callable[[], Ledger]) -> None:
-        """In the order they are given; one that is there stays, and comes back in its place."""
+        """Several plans are frozen and returned in their order; an existing plan is returned
+        instead.
+        """
         ledger = reopen()
         assert ledger.freeze_plans([]) == []
         ledger.freeze_plans([plan(2, 5, 0)])
@@ -509,7 +546,7 @@ class LedgerContract:
         ]
 
     def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
-        """Whoever is first."""
+        """If eight callers plan the same window, one plan stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             plans = list(
                 pool.map(lambda stop: reopen().freeze_plans([plan(1, stop + 1)])[0], range(8))
@@ -517,8 +554,9 @@ class LedgerContract:
         assert len({p.digest for p in plans}) == 1
 
     def test_a_wide_window_is_kept_whole(self, reopen: Callable[[], Ledger]) -> None:
-        """Boundaries, plan and receipt of thousands of topic-partitions come back as
-        they went in; the receipt's text to the letter.
+        """Boundaries, plan and receipt with thousands of topic-partitions come back unchanged.
+
+        The receipt's text comes back byte by byte.
         """
         below, above = boundary(1, *[0] * WIDE), boundary(2, *range(1, WIDE + 1))
         wide_plan = plan(1, *range(1, WIDE + 1))
@@ -541,8 +579,9 @@ class LedgerContract:
         )
 
     def test_a_schema_id_means_one_schema(self, reopen: Callable[[], Ledger]) -> None:
-        """What came first under an id stays, for its pipeline alone; all of it
-        survives, and what came last comes first.
+        """The first schema under an id stays for its pipeline.
+
+        All schemas are kept, and come back with the newest first.
         """
         ledger, conflicting = reopen(), WriterSchema("7", "AVRO", '"long"')
         first = (
@@ -562,9 +601,7 @@ class LedgerContract:
         assert ledger.keep_schemas("elsewhere", [conflicting]) == [conflicting]
 
     def test_schemas_that_are_kept_at_once(self, reopen: Callable[[], Ledger]) -> None:
-        """Tasks of two runs that were given different schemas under one id are both
-        told the same one.
-        """
+        """If two runs bring different schemas under one id, both get the same one."""
         schemas = [WriterSchema("7", "AVRO", str(n)) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
             stored = list(
@@ -573,8 +610,9 @@ class LedgerContract:
         assert set(stored) == {reopen().schemas(PIPELINE)[0]}
 
     def test_a_requests_retries_aim_at_one_generation(self, reopen: Callable[[], Ledger]) -> None:
-        """Put-if-absent by window and request: a retry that sees the replacement must
-        not replace it again.
+        """A request's target generation is recorded once for each window.
+
+        So a retry that sees its own replacement doesn't replace the window again.
         """
         ledger = reopen()
         assert ledger.target_generation(window(1), "r1", 1) == 1
@@ -585,9 +623,10 @@ class LedgerContract:
     def test_a_generation_keeps_the_versions_of_its_lookups(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """Put-if-absent by lookup and source: a retry and a run beside it get what was recorded
-        first; a lookup that is new, or has another source, gets its own; unless all are asked
-        for anew.
+        """The version of a lookup is recorded once for each generation, lookup and source.
+
+        A retry and a run at the same time get the recorded version. A lookup that is new, or
+        has another source, gets its own. With `anew`, all versions are replaced.
         """
         first = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
         later = (Pin("a", "delta:/a", "2"), Pin("b", "delta:/c", "2"), Pin("c", "delta:/c", "2"))
@@ -605,8 +644,9 @@ class LedgerContract:
         assert set(stored) == {reopen().pins(window(3), 0)}
 
     def test_an_end_is_frozen_once_for_each_position(self, reopen: Callable[[], Ledger]) -> None:
-        """Put-if-absent by the position, however long that is: who resolves it later gets what
-        was recorded; another position, and another pipeline, has its own.
+        """The end that a position resolves to is recorded once for each position of a pipeline.
+
+        The position may be very long. Later callers get the recorded end.
         """
         offsets = tuple((TopicPartition("t", p), 10**12 + p) for p in range(WIDE))
         for position in (Latest(), AtTime(hour_at(1)), Given(offsets)):
@@ -622,7 +662,7 @@ class LedgerContract:
         assert set(stored) == {reopen().frozen_stop(PIPELINE, Earliest())}
 
     def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
-        """Of one pipeline, whatever order they were recorded in, each as it went in."""
+        """The receipts of a pipeline come back unchanged, in window order."""
         ledger = reopen()
         for hour in (10, 2, 30):
             ledger.record(receipt(hour))
@@ -635,9 +675,7 @@ class LedgerContract:
         assert ledger.recorded_receipts("nobody", 1) == []
 
     def test_every_field_survives(self, reopen: Callable[[], Ledger]) -> None:
-        """What comes back is equal, field by field, also for names with quotes and
-        other scripts.
-        """
+        """All fields come back equal, also names with quotes and other scripts."""
         odd = "p'\"; drop ключ"
         ledger = reopen()
         odd_plan = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))

@@ -1,5 +1,6 @@
-"""What every ledger promises of the table that it goes with: one per pipeline, and
-copies of receipts that say what the table says.
+"""The part of a ledger's contract that concerns its table.
+
+A pipeline has one table, and the ledger's copies of receipts agree with it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerTableContract:
-    """Subclasses give a fixture `reopen`: a function that opens the same, at first
-    empty, ledger once more.
+    """The promises about the table.
+
+    A subclass supplies the fixture `reopen`: a function that opens the same ledger again. The
+    ledger is empty at first.
     """
 
     def test_the_newest_generations_receipt_is_kept(self, reopen: Callable[[], Ledger]) -> None:
-        """Recording is idempotent, and an older generation that comes late changes
-        nothing, unless the table is known to hold that.
+        """The receipt of the newest generation is kept.
+
+        A receipt may be recorded twice. An older generation that comes late changes nothing,
+        unless `also_older` says that the table holds it.
         """
         ledger = reopen()
         for copy in (receipt(1), receipt(1), receipt(1, 2), receipt(1, 1)):
@@ -34,14 +39,19 @@ class LedgerTableContract:
     def test_of_one_generation_the_sinks_last_word_is_kept(
         self, reopen: Callable[[], Ledger]
     ) -> None:
-        """A table that was lost holds another attempt once the window was run again."""
+        """Of one generation, the receipt that was recorded last is kept.
+
+        For example, the table was lost, and the window was run again by another attempt.
+        """
         ledger = reopen()
         for copy in (receipt(1), receipt(1, attempt="again")):
             ledger.record(copy)
         assert reopen().recorded_receipts(PIPELINE) == [receipt(1, attempt="again")]
 
     def test_a_copy_keeps_its_text(self, reopen: Callable[[], Ledger]) -> None:
-        """Byte by byte as it was recorded, whatever this version would write."""
+        """A receipt's text comes back byte by byte, even if this version would write it
+        differently.
+        """
         ledger, text = reopen(), to_json(receipt(1)).replace('{"', '{ "')
         assert ledger.recorded_text(window(1)) is None
         ledger.record(receipt(1), text)
@@ -51,7 +61,7 @@ class LedgerTableContract:
         assert ledger.recorded_text(window(2)) == to_json(receipt(2))
 
     def test_the_first_table_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Per pipeline: what was recorded first is what everyone hears."""
+        """A pipeline's first recorded table stays, and every later caller gets it."""
         ledger = reopen()
         assert ledger.sink(PIPELINE) is None
         assert ledger.bind_sink(PIPELINE, "delta:/a") == "delta:/a"
@@ -60,7 +70,7 @@ class LedgerTableContract:
         assert ledger.bind_sink("other", "delta:/b") == "delta:/b"
 
     def test_tables_bound_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight runs that each bring a table of their own, all hear of the same one."""
+        """If eight runs bind different tables at the same time, all get the same table."""
         with ThreadPoolExecutor(8) as pool:
             bound_sinks = set(
                 pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8))
@@ -68,8 +78,9 @@ class LedgerTableContract:
         assert bound_sinks == {reopen().sink(PIPELINE)}
 
     def test_another_table_is_compared_and_set(self, reopen: Callable[[], Ledger]) -> None:
-        """Nobody replaces a table that he hasn't seen; what the new one lacks is
-        forgotten, and nothing else.
+        """A table is replaced only by a caller that names it.
+
+        The receipts of the windows that the new table lacks are removed, and nothing else.
         """
         ledger = reopen()
         ledger.bind_sink(PIPELINE, "delta:/a")

@@ -1,5 +1,6 @@
-"""How a contract's case writes its logs, on the in-memory broker and on real Kafka
-alike; and a mirror of what must be seen afterwards.
+"""Logs for the tests of contracts, on the in-memory broker and on real Kafka.
+
+`Logs` also remembers the messages that a reader must see.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker, MemoryTransaction
 
 T0 = 1_767_322_800_000
-"""2026-01-02T03:00:00Z in epoch milliseconds; far below the wall clock, which stamps
-transaction markers.
-"""
+"""2026-01-02T03:00:00Z in epoch milliseconds, far below the wall clock, which stamps markers."""
 
 DAY = 86_400_000
-"""In milliseconds."""
+"""A day in milliseconds."""
 
 UNSTAMPED = -1 - T0
 """The `timestamp` of a message that has none."""
@@ -28,13 +27,20 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def instant_at(milliseconds: int) -> datetime:
-    """An instant after T0."""
+    """Returns the instant at some milliseconds after T0."""
     return datetime.fromtimestamp((T0 + milliseconds) / 1000, UTC)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A message to send; `timestamp` in milliseconds after T0."""
+    """A message to send.
+
+    Attributes:
+        value: the value.
+        key: the key.
+        timestamp: milliseconds after T0.
+        headers: the headers.
+    """
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -44,7 +50,15 @@ class Sent:
 
 @dataclass(frozen=True)
 class Seen:
-    """A message as a reader must give it."""
+    """A message as a reader must give it.
+
+    Attributes:
+        offset: the offset.
+        value: the value.
+        key: the key.
+        timestamp: milliseconds since the epoch.
+        headers: the headers.
+    """
 
     offset: int
     value: bytes | None
@@ -57,53 +71,62 @@ class OpenTransaction(Protocol):
     """A transaction that was begun."""
 
     def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
-        """In the log when this returns."""
+        """Writes messages; they are in the log when this returns."""
 
     def end(self, *, commit: bool) -> None:
-        """Its markers are in the log when this returns."""
+        """Ends the transaction; its markers are in the log when this returns."""
 
 
 class Cluster(Protocol):
-    """What differs between the twin and real Kafka."""
+    """A cluster, in memory or real."""
 
     def create(self, partitions: int, config: Mapping[str, str]) -> str:
-        """A new topic in which nothing expires; its name."""
+        """Makes a topic in which nothing expires, and returns its name."""
 
     def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
-        """Plain messages, in order, in the log when this returns."""
+        """Writes messages without a transaction, in order; they are in the log when
+        this returns.
+        """
 
     def begin(self, topic: str) -> OpenTransaction:
-        """A transaction on one topic."""
+        """Begins a transaction on one topic."""
 
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
-        """The log starts at the offset when this returns."""
+        """Deletes the records below an offset; the log starts there when this returns."""
 
     def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
-        """Of the visible messages the log has exactly these offsets left when this returns."""
+        """Waits until only these offsets of the visible messages are left in the log."""
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """The topic has that many when this returns."""
+        """Adds partitions; the topic has `total` of them when this returns."""
 
     def recreate(self, topic: str, partitions: int) -> None:
-        """The topic is empty and another one when this returns."""
+        """Deletes the topic and makes an empty one of the same name, with another id."""
 
     def delete(self, topic: str) -> None:
-        """The topic is gone when this returns."""
+        """Deletes the topic; it doesn't exist any more when this returns."""
 
 
 class CuttableCluster(Cluster, Protocol):
-    """One whose logs can be cut off."""
+    """A cluster whose logs can be cut off."""
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Each log ends at its offset, where a call of `send` began; every log of the
-        cluster has a new leader when this returns.
+        """Cuts each log off at its offset, and gives every log of the cluster a new leader.
+
+        Args:
+            ends: the new ends; at each of them, a call of `send` began.
         """
 
 
 @dataclass
 class Logs:
-    """Writes through a `Cluster`, as its only writer, and keeps what each offset must
-    hold: a message, or None for what nobody sees.
+    """Writes to a cluster as its only writer, and remembers what each offset must hold.
+
+    Attributes:
+        cluster: the cluster.
+        expected: the log of each topic-partition: a message, or None at an offset that no
+            reader sees.
+        aborted: the offsets of aborted or undecided messages.
     """
 
     cluster: Cluster
@@ -111,15 +134,15 @@ class Logs:
     aborted: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
     def topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        """A new topic; its name."""
+        """Makes a topic, and returns its name."""
         return self.cluster.create(partitions, config or {})
 
     def partition(self) -> TopicPartition:
-        """The one partition of a new topic."""
+        """Makes a topic, and returns its only partition."""
         return TopicPartition(self.topic(), 0)
 
     def compacted(self) -> TopicPartition:
-        """The one partition of a new topic that `compact` can compact."""
+        """Makes a topic that `compact` can compact, and returns its only partition."""
         config = {
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "0.0",
@@ -128,12 +151,12 @@ class Logs:
         return TopicPartition(self.topic(1, config), 0)
 
     def send(self, tp: TopicPartition, *messages: Sent) -> None:
-        """Plain messages."""
+        """Writes messages without a transaction."""
         self.cluster.send(tp, messages)
         self.mirror(tp, messages, visible=True)
 
     def transaction(self, tp: TopicPartition, *messages: Sent, commit: bool) -> None:
-        """Messages and a marker."""
+        """Writes a transaction: messages and a marker."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
         running.end(commit=commit)
@@ -142,7 +165,7 @@ class Logs:
 
     @contextmanager
     def open_transaction(self, tp: TopicPartition, *messages: Sent) -> Iterator[None]:
-        """Undecided inside the block, aborted after it, also for the mirror."""
+        """Keeps a transaction open inside the block, and aborts it after the block."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
         self.mirror(tp, messages, visible=False)
@@ -153,10 +176,10 @@ class Logs:
             self.log_of(tp).append(None)
 
     def compact(self, tp: TopicPartition) -> None:
-        """Of each key only the newest message is left; `tp` is of a topic from `compacted`.
+        """Leaves only the newest message of each key; `tp` must come from `compacted`.
 
-        The cleaner leaves the newest segment alone: a message a day later than the
-        others begins one, and is its only message.
+        Kafka's cleaner doesn't touch the newest segment. So a message with a timestamp one day
+        later begins a new segment, and is its only message.
         """
         self.send(tp, Sent(key=b"a day later", timestamp=DAY))
         log = self.log_of(tp)
@@ -167,24 +190,24 @@ class Logs:
         self.cluster.compact(tp, sorted(newest.values()))
 
     def end(self, tp: TopicPartition) -> int:
-        """The high watermark."""
+        """Returns the high watermark."""
         return len(self.log_of(tp))
 
     def visible_messages(self, tp: TopicPartition, start: int, stop: int) -> list[Seen]:
-        """What a reader of [start, stop) must give."""
+        """Returns the messages that a reader of [start, stop) must give."""
         return [message for message in self.log_of(tp)[start:stop] if message is not None]
 
     def aborted_in(self, tp: TopicPartition, start: int, stop: int) -> int:
-        """Messages of aborted transactions in [start, stop)."""
+        """Returns the number of aborted messages in [start, stop)."""
         return len(self.aborted.get(tp, set()) & set(range(start, stop)))
 
     def recreate(self, topic: str, partitions: int = 1) -> None:
-        """Another topic of the same name."""
+        """Deletes the topic, and makes another one of the same name."""
         self.cluster.recreate(topic, partitions)
         self.expected = {tp: log for tp, log in self.expected.items() if tp.topic != topic}
 
     def cut(self, cluster: CuttableCluster, ends: Mapping[TopicPartition, int]) -> None:
-        """The logs end there, and grow under a new leader from now on."""
+        """Cuts the logs off at these offsets; they grow under a new leader afterwards."""
         cluster.cut(ends)
         for tp, end in ends.items():
             del self.log_of(tp)[end:]
@@ -204,7 +227,12 @@ class Logs:
 
 @dataclass
 class MemoryCluster:
-    """The twin. `markers` is what its clock says."""
+    """The in-memory cluster.
+
+    Attributes:
+        broker: the broker in memory.
+        names: how many topics were made; it numbers their names.
+    """
 
     broker: MemoryBroker
     names: int = 0

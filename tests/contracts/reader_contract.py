@@ -1,7 +1,7 @@
-"""What every `ports.reader.Reader` must give.
+"""The contract that every `ports.reader.Reader` keeps.
 
-The module of an implementation's suite supplies the fixtures `broker` and `logs`; the
-suite itself, the method `make`.
+The module of an implementation's suite supplies the fixtures `broker` and `logs`. The suite
+itself supplies the method `make`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 
 
 def messages_in(batches: list[pa.RecordBatch]) -> list[Seen]:
-    """The messages of batches as the mirror has them."""
+    """Returns the messages of batches in the form in which `Logs` remembers them."""
     return [
         Seen(
             row["offset"],
@@ -43,46 +43,52 @@ def messages_in(batches: list[pa.RecordBatch]) -> list[Seen]:
 
 
 def size(messages: list[Seen]) -> int:
-    """Bytes of keys and values."""
+    """Returns the bytes of all keys and values."""
     return sum(len(m.key or b"") + len(m.value or b"") for m in messages)
 
 
 def offsets(batches: Iterable[pa.RecordBatch]) -> list[int]:
-    """Where the messages of batches stood."""
+    """Returns the offsets of the messages in batches."""
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
 def plan_of(broker: Broker, tp: TopicPartition, on_loss: OnLoss = "fail") -> ReadPlan:
-    """A plan for the topic as it is now."""
+    """Returns a plan for the topic as it is now."""
     return ReadPlan(broker.cluster_id(), {tp.topic: broker.topic(tp.topic).topic_id}, on_loss)
 
 
 def make_messages(count: int) -> list[Sent]:
-    """Messages that differ."""
+    """Returns messages with different keys and values."""
     return [Sent(b"value %d" % n, b"key %d" % n, n) for n in range(count)]
 
 
 class ReaderContract:
-    """The promises, on topics of their own."""
+    """The promises of a reader; each test uses topics of its own."""
 
     def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
-        """A reader for a plan; `bounds`: rows_max, bytes_max."""
+        """Returns a reader for a plan.
+
+        Args:
+            broker: the broker that is read.
+            plan: the plan.
+            **bounds: the limits `rows_max` and `bytes_max` of a batch.
+        """
         raise NotImplementedError
 
     def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
-        """A reader with a stall limit of a second or so."""
+        """Returns a reader with a stall limit of about a second."""
         return self.make(broker, plan)
 
     def patient(self, broker: Broker, plan: ReadPlan) -> Reader:
-        """A reader that a slow cluster doesn't stall, and that soon believes a log's limits."""
+        """Returns a reader with a long stall limit that quickly believes the limits of a log."""
         return self.make(broker, plan)
 
     def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
-        """A reader at read_uncommitted."""
+        """Returns a reader at read_uncommitted."""
         raise NotImplementedError
 
     def reader(self, broker: Broker, tp: TopicPartition, **bounds: int) -> Reader:
-        """A reader for the topic as it is now."""
+        """Returns a reader for the topic as it is now."""
         return self.make(broker, plan_of(broker, tp), **bounds)
 
     def skip(
@@ -95,8 +101,10 @@ class ReaderContract:
         present: range,
         epoch: int | None = None,
     ) -> None:
-        """Read a range of which the log holds only the offsets `present`: what is left is
-        given, the rest counted as skipped.
+        """Reads a range of a log that holds only the offsets `present`.
+
+        Asserts that the present messages are given, and that the other offsets are counted as
+        skipped.
         """
         reader = self.patient(broker, plan_of(broker, tp, "skip"))
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, epoch))
@@ -113,7 +121,7 @@ class ReaderContract:
     def read(
         self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int
     ) -> ReadSummary:
-        """Read a range, compare it with the mirror, and its summary with what was given."""
+        """Reads a range, and compares its messages and its summary with the expected ones."""
         reader = self.reader(broker, tp, **bounds)
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop))
         assert all(batch.schema.equals(MESSAGES) and batch.num_rows > 0 for batch in batches)
@@ -128,8 +136,10 @@ class ReaderContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_all_of_a_message(self, broker: Broker, logs: Logs) -> None:
-        """Topic, partition, offset, timestamp, its type by Kafka's name, key, value,
-        headers and leader epoch arrive as they were sent.
+        """A message arrives as it was sent, with all its fields.
+
+        These are topic, partition, offset, timestamp, the type of the timestamp by Kafka's
+        name, key, value, headers and leader epoch.
         """
         tp = TopicPartition(logs.topic(2), 1)
         logs.send(tp, Sent(b"value", b"key", 1234, (("h", b"1"),)))
@@ -146,8 +156,9 @@ class ReaderContract:
         assert row["leader_epoch"] == broker.stable_ends([tp])[tp].leader_epoch
 
     def test_null_is_not_empty(self, broker: Broker, logs: Logs) -> None:
-        """Keys and values: null stays null and empty stays empty, in one batch and
-        where all are null.
+        """A null key or value stays null, and an empty one stays empty.
+
+        Both may be in one batch, and all of a batch may be null.
         """
         tp = logs.partition()
         logs.send(
@@ -164,8 +175,9 @@ class ReaderContract:
         self.read(broker, logs, tp, 2, 4)
 
     def test_headers_keep_order_and_duplicates(self, broker: Broker, logs: Logs) -> None:
-        """Headers in order, duplicates among them, a null value apart from an empty
-        one, an empty list where a message has none.
+        """Headers keep their order and duplicates; null values and empty values stay different.
+
+        A message without headers has an empty list.
         """
         tp = logs.partition()
         headers = (("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b""), ("a", None), ("ü", b"\xff"))
@@ -174,7 +186,7 @@ class ReaderContract:
         self.read(broker, logs, tp, 2, 3)
 
     def test_append_time_is_named(self, broker: Broker, logs: Logs) -> None:
-        """Where the broker stamps, the type says so."""
+        """If the broker stamps the messages, the type of the timestamp is LogAppendTime."""
         tp = TopicPartition(logs.topic(1, {"message.timestamp.type": "LogAppendTime"}), 0)
         logs.send(tp, Sent())
         (batch,) = batches_of(self.reader(broker, tp), Split(tp.topic, 0, 0, 1))
@@ -182,7 +194,9 @@ class ReaderContract:
         assert batch.column("timestamp").null_count == 0
 
     def test_timestamps_in_any_order(self, broker: Broker, logs: Logs) -> None:
-        """Messages come in offset order whatever their timestamps; none of them is out of range."""
+        """Messages come in offset order, whatever their timestamps, and no timestamp is out of
+        range.
+        """
         tp = logs.partition()
         logs.send(
             tp, *[Sent(timestamp=t) for t in (9, 3, 2_350_000_000_000, 3, -1_700_000_000_000)]
@@ -192,8 +206,8 @@ class ReaderContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_any_range_over_markers_and_aborted_runs(self, broker: Broker, logs: Logs) -> None:
-        """Every range of a log of messages, markers and aborted runs gives exactly its
-        visible messages, wherever it starts and stops.
+        """Every range of a log with markers and aborted transactions gives exactly its visible
+        messages.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(2))
@@ -207,9 +221,7 @@ class ReaderContract:
                 self.read(broker, logs, tp, start, stop)
 
     def test_only_markers(self, broker: Broker, logs: Logs) -> None:
-        """A range that holds a single marker, or the end of the log on one, is read to
-        its end without a batch.
-        """
+        """A range that holds only a marker is read to its end without a batch."""
         tp = logs.partition()
         logs.transaction(tp, *make_messages(1), commit=True)
         assert self.read(broker, logs, tp, 1, 2) == ReadSummary(
@@ -217,9 +229,7 @@ class ReaderContract:
         )
 
     def test_aborted_messages_are_counted(self, broker: Broker, logs: Logs) -> None:
-        """Runs of aborted messages are looked into and counted: at the start, in the
-        middle and at the end of the range.
-        """
+        """Aborted messages are counted at the start, in the middle and at the end of the range."""
         tp = logs.partition()
         logs.transaction(tp, *make_messages(3), commit=False)
         logs.send(tp, *make_messages(2))
@@ -231,14 +241,15 @@ class ReaderContract:
         assert self.read(broker, logs, tp, 4, 6).aborted == 0
 
     def test_only_aborted_messages(self, broker: Broker, logs: Logs) -> None:
-        """A range inside one aborted run has nothing to read and says why."""
+        """A range inside an aborted transaction gives no message, and counts the aborted ones."""
         tp = logs.partition()
         logs.transaction(tp, *make_messages(9), commit=False)
         assert self.read(broker, logs, tp, 2, 7).aborted == 5
 
     def test_any_range_over_what_compaction_removed(self, broker: Broker, logs: Logs) -> None:
-        """Every range of a compacted log gives exactly the messages that are left, also
-        where it starts, stops or lies in a gap.
+        """Every range of a compacted log gives exactly the remaining messages.
+
+        The range may start, stop or be as a whole in a gap.
         """
         tp = logs.compacted()
         for keys in (b"abc", b"ab", b"da", b"abb", b"e"):
@@ -256,7 +267,7 @@ class ReaderContract:
                 self.read(broker, logs, tp, start, stop)
 
     def test_a_stop_below_the_end_is_kept(self, broker: Broker, logs: Logs) -> None:
-        """Nothing at or beyond the stop is given, however much there is."""
+        """No message at or above the stop is given."""
         tp = logs.partition()
         logs.send(tp, *make_messages(7000))
         self.read(broker, logs, tp, 0, 1)
@@ -279,7 +290,7 @@ class ReaderContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_batches_are_bounded_by_rows(self, broker: Broker, logs: Logs) -> None:
-        """No batch has more rows than the bound, and all but the last are full."""
+        """No batch has more rows than the limit, and all but the last are full."""
         tp = logs.partition()
         logs.send(tp, *make_messages(2500))
         batches = batches_of(self.reader(broker, tp, rows_max=1000), Split(tp.topic, 0, 0, 2500))
@@ -287,8 +298,8 @@ class ReaderContract:
         self.read(broker, logs, tp, 0, 2500, rows_max=7)
 
     def test_batches_are_bounded_by_bytes(self, broker: Broker, logs: Logs) -> None:
-        """No batch holds more bytes of keys and values than the bound, whatever the
-        sizes around it.
+        """No batch holds more bytes of keys and values than the limit, whatever the messages'
+        sizes.
         """
         tp = logs.partition()
         logs.send(
@@ -302,7 +313,10 @@ class ReaderContract:
         assert messages_in(batches) == logs.visible_messages(tp, 0, 1040)
 
     def test_batches_are_bounded_by_the_bytes_of_headers(self, broker: Broker, logs: Logs) -> None:
-        """They take memory like values, and a batch can't hold more than 2 GiB of them."""
+        """The bytes of headers count towards the limit, too.
+
+        They take memory like values, and a batch can't hold more than 2 GiB of them.
+        """
         tp = logs.partition()
         logs.send(
             tp,
@@ -327,7 +341,7 @@ class ReaderContract:
         assert messages_in(batches) == logs.visible_messages(tp, 0, 40)
 
     def test_a_message_beyond_the_bounds_passes(self, broker: Broker, logs: Logs) -> None:
-        """A single huge message is a batch of its own, between its neighbours."""
+        """A message above the limit of bytes is a batch of its own."""
         tp = logs.partition()
         logs.send(tp, *make_messages(3))
         logs.send(tp, Sent(b"x" * (10 * MIB)))
@@ -341,8 +355,8 @@ class ReaderContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_a_start_that_is_gone(self, broker: Broker, logs: Logs) -> None:
-        """Retention removed the start: a data loss that names what was wanted, and what
-        is there.
+        """If retention deleted the start, DataLossError names the wanted offset and the log's
+        range.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(10))
@@ -354,8 +368,10 @@ class ReaderContract:
         self.read(broker, logs, tp, 6, 10)
 
     def test_a_start_that_is_gone_is_skipped(self, broker: Broker, logs: Logs) -> None:
-        """Retention removed the start, or all of the split: what is left is read, what
-        is gone is counted, and no aborted run in it.
+        """With `on_loss` "skip", the reader counts what retention deleted, and reads the rest.
+
+        Retention may have deleted all of the split. Aborted messages that were deleted don't
+        count as aborted.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(3))
@@ -373,8 +389,10 @@ class ReaderContract:
     def test_a_start_that_vanishes_while_reading(
         self, broker: Broker, logs: Logs, on_loss: OnLoss
     ) -> None:
-        """Retention overtakes a running read: a data loss, or what was read before,
-        what is left, and the number of those in between.
+        """If retention deletes messages during a read, the reader raises DataLossError.
+
+        With `on_loss` "skip", it gives the messages before and after the deleted ones, and
+        counts those.
         """
         tp = logs.partition()
         logs.send(tp, *[Sent(b"x" * 100_000)] * 600)
@@ -399,8 +417,9 @@ class ReaderContract:
         )
 
     def test_a_start_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
-        """The log ends before the start: it was truncated since the plan was made, and
-        waiting would not help.
+        """A log that ends below the start was truncated: the reader raises DataLossError.
+
+        It doesn't wait for the log to grow.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(3))
@@ -414,8 +433,9 @@ class ReaderContract:
             self.skip(broker, logs, tp, 5, 9, range(5, 5), split_epoch)
 
     def test_a_stop_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
-        """The log ends before the stop: it was truncated; a data loss that names both,
-        or what is left is read and the rest counted.
+        """A log that ends below the stop was truncated: DataLossError names both offsets.
+
+        With `on_loss` "skip", the reader gives the remaining messages, and counts the rest.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(4))
@@ -433,8 +453,9 @@ class ReaderContract:
         self.skip(broker, logs, tp, 1, 9, range(7, 7))
 
     def test_an_uncommitted_read_sees_all_messages(self, broker: Broker, logs: Logs) -> None:
-        """At read_uncommitted, aborted and undecided messages are like all others, only
-        markers are not, and nothing is waited for.
+        """At read_uncommitted, the reader gives aborted and undecided messages like all others.
+
+        It gives no markers, and waits for no transaction.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(1))
@@ -448,8 +469,9 @@ class ReaderContract:
             assert summary.bytes == size(messages_in(batches))
 
     def test_a_recreated_topic_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """Another topic of the same name is not read, even where it has the offsets;
-        nor is that a loss to skip.
+        """Another topic of the same name is refused, even if it has the offsets.
+
+        With `on_loss` "skip", it is refused, too.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(3))
@@ -463,9 +485,7 @@ class ReaderContract:
                 assert refused.value.topic == tp.topic
 
     def test_a_topic_that_is_gone_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """A topic that was deleted since the plan was made is an identity that does not
-        hold any more.
-        """
+        """A topic that was deleted since the plan was made raises IdentityError."""
         tp = logs.partition()
         logs.send(tp, *make_messages(1))
         readers = self.reader(broker, tp), self.make(broker, plan_of(broker, tp, "skip"))
@@ -475,7 +495,7 @@ class ReaderContract:
                 batches_of(reader, Split(tp.topic, 0, 0, 1))
 
     def test_another_cluster_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """A cluster with another id is not read."""
+        """A cluster with another id is refused."""
         tp = logs.partition()
         logs.send(tp, *make_messages(1))
         reader = self.make(broker, ReadPlan("another cluster", plan_of(broker, tp).topics, "skip"))
@@ -483,8 +503,9 @@ class ReaderContract:
             batches_of(reader, Split(tp.topic, 0, 0, 1))
 
     def test_an_open_transaction_is_not_waited_for(self, broker: Broker, logs: Logs) -> None:
-        """Where the log is not decided up to the stop, the read ends after the stall
-        limit, never with a part; it is no loss to skip.
+        """If a transaction is open below the stop, the read fails after the stall limit.
+
+        It never ends with a part of the split. With `on_loss` "skip", it fails, too.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(2))
@@ -502,7 +523,7 @@ class ReaderContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_a_reader_travels(self, broker: Broker, logs: Logs) -> None:
-        """A reader is pickled before it reads, and reads the same."""
+        """A reader can be pickled before it reads, and then reads the same."""
         tp = logs.partition()
         logs.send(tp, *make_messages(3))
         first = self.reader(broker, tp)
@@ -512,7 +533,9 @@ class ReaderContract:
         )
 
     def test_a_reader_reads_again(self, broker: Broker, logs: Logs) -> None:
-        """One reader reads one split after the other; each summary is of the last."""
+        """A reader can read several splits one after the other; each summary is of the
+        last split.
+        """
         tp = logs.partition()
         logs.send(tp, *make_messages(9))
         reader = self.reader(broker, tp)
@@ -522,8 +545,9 @@ class ReaderContract:
             assert summary.read == stop - start
 
     def test_who_takes_ends_the_read(self, broker: Broker, logs: Logs) -> None:
-        """What `take` raises passes through as it is, at once: nothing more is given,
-        and the reader reads the next split as ever.
+        """An error that `take` raises reaches the caller at once and unchanged.
+
+        No further batch is given, and the reader can read the next split.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(9))
@@ -544,8 +568,8 @@ class ReaderContract:
         )
 
     def test_read_until_there_is_enough(self, broker: Broker, logs: Logs) -> None:
-        """`read_until` gives no batch beyond the one that was enough, and says whether
-        the end was reached before.
+        """`read_until` stops after the batch that was enough, and returns whether it reached
+        the end.
         """
         tp = logs.partition()
         logs.send(tp, *make_messages(9))

@@ -1,4 +1,4 @@
-"""What a reader gives of a split, gathered: for suites whose splits are small."""
+"""Functions that gather all batches of a split, for suites with small splits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from windrow.ingest.ports.reader import Reader, ReadSummary
 
 
 def gathered(reader: Reader, split: Split) -> tuple[list[pa.RecordBatch], ReadSummary]:
-    """All batches, and the summary."""
+    """Returns all batches, and the summary."""
     batches: list[pa.RecordBatch] = []
     summary = reader.read(split, batches.append)
     return batches, summary
 
 
 def batches_of(reader: Reader, split: Split) -> list[pa.RecordBatch]:
-    """All batches."""
+    """Returns all batches."""
     return gathered(reader, split)[0]

@@ -1,7 +1,7 @@
-"""What every `ports.schema_registry.SchemaRegistry` must give.
+"""The contract that every `ports.schema_registry.SchemaRegistry` keeps.
 
-The suite of a registry supplies the fixtures `server`, which takes schemas, and
-`registry`, which asks for them.
+The suite of a registry supplies the fixtures `server` and `registry`. Schemas are registered at
+`server`, and `registry` is the client under test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.ingest.ports.schema_registry import SchemaRegistry
 
 
 def named(name: str, *refers: str) -> str:
-    """A record, with fields of the types that it refers to."""
+    """Returns an Avro record that has a field for each type that it refers to."""
     fields = ", ".join(
         f'{{"name": "f{i}", "type": "{referred}"}}' for i, referred in enumerate(refers)
     )
@@ -25,16 +25,18 @@ def named(name: str, *refers: str) -> str:
 
 
 def refers_to(*names: str, version: int = 1) -> list[dict[str, object]]:
-    """References to the schemas that are the first under subjects of these names."""
+    """Returns references to one version of each subject; subject and schema have the same name."""
     return [{"name": name, "subject": name, "version": version} for name in names]
 
 
 class SchemaRegistryContract:
-    """The promises."""
+    """The promises of a schema registry."""
 
     def test_a_subjects_versions(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """The newest come first, at most as many as were asked for; a subject that
-        isn't there has none, whatever it is called.
+        """A subject's versions come with the newest first, at most as many as asked for.
+
+        The subject's name may have any characters. A subject that doesn't exist has no
+        versions.
         """
         texts = [named(f"R{n}") for n in range(4)]
         ids = [str(server.register("a/b ü-value", text)) for text in texts]
@@ -48,8 +50,9 @@ class SchemaRegistryContract:
         assert registry.of_subject("nothing", 3) == []
 
     def test_a_schema_by_its_id(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """By the number or the GUID, under which it is asked for; None, if the registry
-        has no such one.
+        """A schema is found by its number or by its GUID, and has that as its id.
+
+        A schema that doesn't exist is None.
         """
         id_ = server.register("s", "message M {}", "PROTOBUF")
         assert registry.schema(str(id_)) == WriterSchema(str(id_), "PROTOBUF", "message M {}")
@@ -62,7 +65,10 @@ class SchemaRegistryContract:
     def test_a_schema_with_all_that_it_refers_to(
         self, server: RegistryServer, registry: SchemaRegistry
     ) -> None:
-        """Each once, behind those that it refers to itself; also those that were deleted since."""
+        """A schema comes with all schemas that it refers to, also with those that were deleted.
+
+        Each referenced schema comes once, after the schemas that it refers to itself.
+        """
         server.register("D", named("D"))
         server.register("B", named("B", "D"), references=refers_to("D"))
         server.register("C", named("C", "D"), references=refers_to("D"))
@@ -79,7 +85,9 @@ class SchemaRegistryContract:
     def test_references_without_an_end(
         self, server: RegistryServer, registry: SchemaRegistry
     ) -> None:
-        """In a circle, or more than anybody has: refused, with the schema that was asked for."""
+        """References in a circle, and too many references, raise RefusedError with the schema's
+        id.
+        """
         circle = server.register("A", named("A", "B"), references=refers_to("B"))
         server.register("B", named("B", "A"), references=refers_to("A"))
         wide = server.register(
@@ -92,7 +100,7 @@ class SchemaRegistryContract:
                 registry.schema(str(id_))
 
     def test_a_giant(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """A schema that is too large, alone or with what it refers to, is refused."""
+        """A schema that is too large, alone or with its references, is refused."""
         server.register("half", '"' + "a" * (MOST_CHARACTERS // 2) + '"')
         ids = [
             server.register("g", '"' + "b" * MOST_CHARACTERS + '"'),
@@ -108,8 +116,9 @@ class SchemaRegistryContract:
     def test_long_schemas_count_each_by_itself(
         self, server: RegistryServer, registry: SchemaRegistry
     ) -> None:
-        """What one version of a subject takes leaves the next one all of its room; and what two
-        references refer to counts once.
+        """The limit of size counts for each version of a subject separately.
+
+        A schema to which two references lead counts once.
         """
         third = MOST_CHARACTERS // 3
         server.register("shared", '"' + "s" * third + '"')
@@ -128,7 +137,7 @@ class SchemaRegistryContract:
         assert [schema.id for schema in registry.of_subject("long-value", 3)] == ids[::-1]
 
     def test_it_travels(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """A copy asks the same registry."""
+        """A pickled copy asks the same registry."""
         id_ = server.register("s", named("R"))
         copy = pickle.loads(pickle.dumps(registry))
         assert (copy, hash(copy)) == (registry, hash(registry))

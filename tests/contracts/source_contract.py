@@ -1,9 +1,9 @@
-"""What the whole source promises, whatever it reads from: the module of an
-implementation supplies the fixture `desk`.
+"""The contract of the whole source, on any broker.
 
-The cases are those of Flink's source suites (one split, many splits, restart, more
-splits than workers, idle partitions, growing ones) and the traps that other readers
-fell into. Every case ends with the checker's verdict.
+The module of an implementation supplies the fixture `desk`. Many tests are taken from Flink's
+source suites: one split, many splits, restart, more splits than workers, idle and growing
+partitions. Others repeat known faults of other readers. Most tests end with the checker's
+verdict.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from windrow.ingest.runner.run_windows import preview, run
 
 
 class SourceContract:
-    """The promises, on topics of their own."""
+    """The promises of the source; each test uses topics of its own."""
 
     # ----------------------------------------------------------------------------------------------
 
     def test_a_single_split(self, desk: SourceDesk) -> None:
-        """One topic-partition, one split, every message once."""
+        """A window of one split has every message once."""
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 59, 61))
         desk.run(desk.pipeline({"topic": tp.topic}), 0, 1)
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_many_splits(self, desk: SourceDesk) -> None:
-        """More splits than partitions, and than workers: balanced, none empty, together
-        exactly the window.
+        """Splits are balanced, none is empty, and together they are exactly the window.
+
+        There are more splits than partitions or workers.
         """
         topic = desk.logs.topic(2)
         for p, count in enumerate((23, 5)):
@@ -58,8 +59,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_restart_in_mid_window(self, desk: SourceDesk) -> None:
-        """A run that dies after some splits were staged leaves nothing visible; the
-        next one reads the same offsets, though more came.
+        """A run that dies after some staged splits leaves nothing visible.
+
+        The next run reads the same offsets, although new messages came.
         """
         topic = desk.logs.topic(2)
         for p in range(2):
@@ -71,7 +73,8 @@ class SourceContract:
         planned = preview(desk.pipeline(source), hour(0))
         assert not list(desk.pipeline(source).sink.receipts())
         for p in range(2):
-            # the first too late for the frozen boundary: the next window has it
+            # the first message of each pair is too late for the frozen boundary and is in the
+            # next window
             desk.send(TopicPartition(topic, p), *minutes(30, 65))
         first, second = desk.run(desk.pipeline(source), 0, 1)
         assert first.committed.receipt.plan == planned
@@ -81,9 +84,7 @@ class SourceContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_idle_partitions(self, desk: SourceDesk) -> None:
-        """Partitions without a message, in one window or in all, neither hold anything
-        up nor lose anything.
-        """
+        """Partitions without messages, in one window or in all, neither delay nor lose anything."""
         topic = desk.logs.topic(3)
         desk.send(TopicPartition(topic, 0), *minutes(0, 10, 130))
         desk.send(TopicPartition(topic, 1), *minutes(70))
@@ -91,8 +92,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_growing_partitions(self, desk: SourceDesk) -> None:
-        """A partition that is added between windows is read from 0 by exactly one
-        window, in whatever order windows are run.
+        """A partition that is added between windows is read from 0 by exactly one window.
+
+        The windows may be run in any order.
         """
         topic = desk.logs.topic(1)
         desk.send(TopicPartition(topic, 0), *minutes(0, 70, 130, 190))
@@ -105,8 +107,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_chosen_partitions(self, desk: SourceDesk) -> None:
-        """Only the chosen topic-partitions are read; one that is chosen later begins
-        where it would have begun in the first window.
+        """Only the chosen topic-partitions are read.
+
+        A topic-partition that is chosen later begins at its offset of the first window.
         """
         topic = desk.logs.topic(3)
         for p in range(3):
@@ -118,7 +121,7 @@ class SourceContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_several_topics(self, desk: SourceDesk) -> None:
-        """A list of topics is one table; equal offsets of two topics are two messages."""
+        """Several topics are one table; equal offsets of two topics are two messages."""
         topics = [desk.logs.topic(2), desk.logs.topic(1)]
         for topic in topics:
             desk.send(TopicPartition(topic, 0), *minutes(0, 61))
@@ -138,9 +141,12 @@ class SourceContract:
     def test_a_topic_that_joins(
         self, desk: SourceDesk, start: str, joining: str, missing: int
     ) -> None:
-        """It begins where it would have begun in the first window, and what is stamped
-        before the window in which it joins is late there; or it begins with that window,
-        and the receipt counts what it passed over.
+        """With `joining` "start", a new topic begins where it would have begun in the first
+        window.
+
+        Its messages from before the current window are late messages of this window. With
+        `joining` "window", the topic begins with this window, and the receipt counts the
+        earlier messages.
         """
         old, new = desk.logs.topic(1), desk.logs.topic(1)
         desk.send(TopicPartition(old, 0), *minutes(0, 61, 125))
@@ -161,8 +167,10 @@ class SourceContract:
 
     @pytest.mark.parametrize("history", ["nothing", "an empty window", "another topic"])
     def test_a_topic_without_timestamps(self, desk: SourceDesk, history: str) -> None:
-        """Windows in time are refused, with the topic-partition and the ways out; each of
-        them reads every message: micro-batches, and timestamps from the broker.
+        """Windows in time refuse a topic-partition without timestamps, and the error names ways
+        out.
+
+        Later messages with timestamps make the windows run, and every message is read.
         """
         other_topic, topic = desk.logs.topic(1), desk.logs.topic(1)
         tp, names = TopicPartition(topic, 0), [other_topic, topic]
@@ -185,7 +193,7 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_micro_batches_need_no_timestamps(self, desk: SourceDesk) -> None:
-        """What windows in time refuse, they read."""
+        """Micro-batches read messages without timestamps."""
         tp = desk.logs.partition()
         desk.send(tp, *[UNSTAMPED] * 5)
         desk.batch(desk.pipeline({"topic": tp.topic}, {"grid": "batch"}), "a")
@@ -195,8 +203,10 @@ class SourceContract:
     def test_messages_without_timestamps_before_the_first_stamped_one(
         self, desk: SourceDesk, joins: bool
     ) -> None:
-        """They are in the first window, or in that in which their topic joins; behind a
-        message from before the first window they are before it too.
+        """Messages without timestamps before the first stamped message are in the first window.
+
+        If their topic joins later, they are in the window in which it joins. If an earlier
+        message is from before the first window, they are before the first window, too.
         """
         other_topic, topic, old = (desk.logs.topic(1) for _ in range(3))
         desk.send(TopicPartition(other_topic, 0), *minutes(0, 61, 121))
@@ -215,7 +225,7 @@ class SourceContract:
         assert desk.verdict({TopicPartition(old, 0): {0, 1, 2}}).ok, str(desk.verdict())
 
     def test_a_pattern_finds_topics_as_they_come(self, desk: SourceDesk) -> None:
-        """A topic that begins to match is read from the next window on."""
+        """A topic that begins to match the pattern is read from the next window on."""
         first = desk.logs.topic(1)
         desk.send(TopicPartition(first, 0), *minutes(0, 61))
         desk.run(desk.pipeline({"topic_pattern": f"{first}.*"}), 0)
@@ -225,8 +235,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_removed_topic(self, desk: SourceDesk) -> None:
-        """A topic that is gone fails the next window with its name; with `on_removed:
-        drop` the others go on.
+        """A topic that was deleted fails the next window with its name.
+
+        With `on_removed` "drop", the window reads the other topics.
         """
         kept_topic, gone_topic = desk.logs.topic(1), desk.logs.topic(1)
         for topic in (kept_topic, gone_topic):
@@ -241,8 +252,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_recreated_topic(self, desk: SourceDesk) -> None:
-        """A topic that was made anew is refused by name; after a rebase it is read from
-        0, and what was committed stays.
+        """A topic that was deleted and made again is refused with its name.
+
+        After a rebase it is read from 0, and the committed rows stay.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1))
@@ -268,8 +280,9 @@ class SourceContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_markers_and_aborted_messages(self, desk: SourceDesk) -> None:
-        """Markers and aborted runs, at both ends of a window too, are passed over and
-        counted; committed messages are all there.
+        """Markers and aborted messages are counted, and no committed message is lost.
+
+        They may be at both ends of a window.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
@@ -284,8 +297,9 @@ class SourceContract:
         assert [r.committed.receipt.counts.aborted for r in (first, second)] == [2, 2]
 
     def test_an_open_transaction_delays_a_window(self, desk: SourceDesk) -> None:
-        """Until `max_wait` is over the window waits; then it ends at what is stable and
-        says so; the rest comes in the next one.
+        """A window waits for an open transaction until `max_wait` is over.
+
+        Then it ends at the last stable offset, with a warning. The rest is in the next window.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
@@ -311,8 +325,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_read_uncommitted_by_choice(self, desk: SourceDesk) -> None:
-        """Every message is a row, aborted and undecided ones among them, up to the high
-        watermark.
+        """At read_uncommitted, every message up to the high watermark is a row.
+
+        Aborted and undecided messages are rows, too.
         """
         tp = desk.logs.partition()
         aborted, undecided = desk.things(*minutes(0, 1)), desk.things(*minutes(2))
@@ -325,7 +340,7 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_compacted_away(self, desk: SourceDesk) -> None:
-        """Gaps that compaction leaves, at both ends too, hold nothing up and are no loss."""
+        """Gaps from compaction, also at both ends of a window, delay nothing and are no loss."""
         tp = desk.logs.compacted()
         for n in range(4):
             desk.send(tp, *minutes(n), key=b"k")
@@ -340,8 +355,9 @@ class SourceContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_an_expired_start(self, desk: SourceDesk) -> None:
-        """What retention took fails the window by name; with `on_loss: skip` it goes
-        on, counts it, and its receipt says partial.
+        """If retention deleted a window's messages, DataLossError names the offset.
+
+        With `on_loss` "skip", the window counts them, and its receipt is partial.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2, 61, 62, 121))
@@ -357,8 +373,9 @@ class SourceContract:
         assert desk.verdict({tp: {3}}).ok, str(desk.verdict())
 
     def test_a_log_that_expired_whole(self, desk: SourceDesk) -> None:
-        """A topic-partition whose whole log is gone refuses a new pipeline's windows;
-        with `on_loss: skip` they go on, partial.
+        """If a topic-partition's whole log was deleted, the windows of a new pipeline are refused.
+
+        With `on_loss` "skip", they run, and their receipts are partial.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2))
@@ -372,8 +389,10 @@ class SourceContract:
     # ----------------------------------------------------------------------------------------------
 
     def test_micro_batches(self, desk: SourceDesk) -> None:
-        """From the last boundary to what is stable, at most `max_records` and fair; too
-        few make no batch; a request is one batch.
+        """A micro-batch reads from the last boundary to the stable end, at most `max_records`.
+
+        It takes a fair share of each topic-partition. Fewer messages than `min_records` make no
+        batch. One request always has the same batch.
         """
         topic = desk.logs.topic(2)
         first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -411,8 +430,11 @@ class SourceContract:
     def test_a_topic_that_joins_micro_batches(
         self, desk: SourceDesk, start: object, joining: str, missing: int
     ) -> None:
-        """It is read from `start`, whose `latest` was its log's start; or from the log's
-        end on, and the receipt counts what lies before.
+        """With `joining` "start", a new topic is read from `start`; "latest" means its log's
+        start.
+
+        With `joining` "window", it is read from its log's end, and the receipt counts earlier
+        messages.
         """
         old = desk.logs.topic(1)
         source = {"topic": old, "start": start}
@@ -440,8 +462,10 @@ class SourceContract:
         ],
     )
     def test_where_a_pipeline_ends(self, desk: SourceDesk, stop: Any, end: int) -> None:
-        """Each of the four ends is resolved once, with the first micro-batch: what a group
-        commits later doesn't count, nor what comes. Nothing behind it is ever read.
+        """A pipeline's stop is resolved once, with the first micro-batch.
+
+        Later messages and later commits of the group don't move it. No message at or above the
+        stop is read.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2, 3, 4))
@@ -460,7 +484,7 @@ class SourceContract:
         assert desk.verdict({tp: set(range(end, 9))}).ok, str(desk.verdict())
 
     def test_a_micro_batch_ends_before_an_open_transaction(self, desk: SourceDesk) -> None:
-        """It ends at the last stable offset; what was open comes in a later one."""
+        """A micro-batch ends at the last stable offset; the open messages come in a later batch."""
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "batch"})
@@ -473,7 +497,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_refused_micro_batch_is_in_the_way(self, desk: SourceDesk) -> None:
-        """The lowest uncommitted batch comes first: no later one is cut before it is committed."""
+        """The lowest uncommitted micro-batch runs first: no later batch is made before
+        its commit.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         desk.engine = DyingEngine(splits_done=0)
@@ -504,7 +530,7 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_an_open_window_is_not_yet(self, desk: SourceDesk) -> None:
-        """A window whose end and delay are not over is not run."""
+        """A window is refused before its end and delay are over."""
         tp = desk.logs.partition()
         desk.now = FIRST + timedelta(minutes=61)
         with pytest.raises(NotClosedError):
@@ -527,9 +553,7 @@ class SourceContract:
     def test_where_a_pipeline_begins(
         self, desk: SourceDesk, start: object, missing: int, grid: str
     ) -> None:
-        """Each position of the first boundary is resolved once; whichever window runs
-        first, nothing before it is ever read.
-        """
+        """A pipeline's start is resolved once; no window reads a message before it."""
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2, 3))
         source = {"topic": tp.topic, "start": start}
@@ -546,8 +570,9 @@ class SourceContract:
         assert desk.verdict({tp: set(range(missing))}).ok, str(desk.verdict())
 
     def test_beginning_where_a_group_has_committed(self, desk: SourceDesk) -> None:
-        """A consumer group's offsets are read once, for the first boundary; publishing
-        to a group never moves the pipeline.
+        """A consumer group's offsets are read once, for the first boundary.
+
+        Later changes of the group's offsets don't move the pipeline.
         """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2))
@@ -566,7 +591,7 @@ class SourceContract:
         assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())
 
     def test_a_rebase_may_begin_elsewhere(self, desk: SourceDesk) -> None:
-        """The new topic is read from where the rebase says."""
+        """A rebase with a position reads the new topic from that position."""
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         pipeline = desk.pipeline({"topic": tp.topic})

@@ -1,5 +1,6 @@
-"""A pipeline on some broker, with a table in memory, and the checker's verdict over all
-that was sent: for whole-source cases.
+"""A pipeline on any broker, with a table in memory, for tests of the whole source.
+
+The desk remembers all messages that were sent, and asks the checker for a verdict over them.
 """
 
 from __future__ import annotations
@@ -45,22 +46,27 @@ LATER = instant_at(30 * 24 * HOUR)
 
 
 def hour(n: int) -> Window:
-    """The n-th hour after T0."""
+    """Returns the n-th hour after T0."""
     return Window("things", FIRST + timedelta(hours=n), FIRST + timedelta(hours=n + 1))
 
 
 def minutes(*stamps: float) -> Iterator[int]:
-    """Minutes after T0 as milliseconds."""
+    """Converts minutes after T0 to milliseconds."""
     return (int(m * 60_000) for m in stamps)
 
 
 class InterruptedRunError(Exception):
-    """The engine was told to die here."""
+    """The error with which `DyingEngine` dies."""
 
 
 @dataclass
 class DyingEngine:
-    """Dies after so many splits were staged, once."""
+    """An engine that dies once.
+
+    Attributes:
+        splits_done: how many splits are staged before it dies.
+        died: whether it has died.
+    """
 
     splits_done: int
     died: bool = False
@@ -81,14 +87,16 @@ class DyingEngine:
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """Takes the id out of a thing, and nothing else: where many logs are read, decoding
-    is not what is looked at.
+    """A decoder that takes only the id out of a thing, to read many logs quickly.
+
+    Attributes:
+        columns: the columns of the rows.
     """
 
     columns: Columns
 
     def open(self) -> Decode:
-        """Every message is a row."""
+        """Returns a function that makes every message a row."""
         return self._decoded
 
     def _decoded(self, messages: pa.RecordBatch) -> Decoded:
@@ -105,10 +113,20 @@ class PlainDecoder:
 
 @dataclass
 class SourceDesk:
-    """`broker_at` and `reader_of` give a broker and readers of one cluster at an
-    isolation level; `logs` writes to it.
+    """A pipeline on one cluster, and the messages that were sent to it.
 
-    `plain`: decode no more than is needed to tell the messages apart.
+    Attributes:
+        logs: writes to the cluster.
+        broker_at: returns a broker of the cluster at an isolation level.
+        reader_of: returns a reader of the cluster at an isolation level.
+        folder: the folder for the ledger.
+        now: the desk's clock.
+        engine: the engine that runs tasks.
+        ids: ids for new messages.
+        sent_ids: the id of each message that must be in the table, by topic-partition and
+            offset.
+        sink: the table; None until the first pipeline is made.
+        plain: True to decode the id only.
     """
 
     logs: Logs
@@ -123,18 +141,18 @@ class SourceDesk:
     plain: bool = False
 
     def send(self, tp: TopicPartition, *stamps: int, key: bytes | None = None) -> None:
-        """Things with these timestamps (milliseconds after T0)."""
+        """Writes things with these timestamps, in milliseconds after T0."""
         messages = self.things(*stamps, key=key)
         first = self.logs.end(tp)
         self.logs.send(tp, *messages)
         self.note(tp, first, messages)
 
     def things(self, *stamps: int, key: bytes | None = None) -> list[Sent]:
-        """Messages with ids of their own."""
+        """Returns messages with unique ids."""
         return [Sent(b'{"id": %d, "name": null}' % next(self.ids), key, stamp) for stamp in stamps]
 
     def note(self, tp: TopicPartition, first: int, messages: Sequence[Sent]) -> None:
-        """These must be seen, from an offset on."""
+        """Remembers that these messages must be in the table, from an offset on."""
         ids = {
             first + i: int((m.value or b"").split(b":")[1].split(b",")[0])
             for i, m in enumerate(messages)
@@ -144,7 +162,7 @@ class SourceDesk:
     def spec(
         self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
     ) -> PipelineSpec:
-        """A spec for things."""
+        """Returns a spec for a pipeline of things."""
         attributes: dict[str, Any] = {
             "id": "things",
             "source": {"bootstrap_servers": "127.0.0.1:9"} | dict(source),
@@ -158,7 +176,7 @@ class SourceDesk:
     def pipeline(
         self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
     ) -> Pipeline:
-        """The pipeline; all of one desk share table and ledger."""
+        """Returns a pipeline; all pipelines of a desk share table and ledger."""
         spec = self.spec(source, window, **over)
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
         if self.sink is None:
@@ -187,16 +205,18 @@ class SourceDesk:
         )
 
     def run(self, pipeline: Pipeline, *hours: int) -> list[Result]:
-        """Run hours, in this order."""
+        """Runs hours, in this order."""
         return [run(pipeline, hour(n), Request(f"r{n}")) for n in hours]
 
     def batch(self, pipeline: Pipeline, request: str) -> Result | None:
-        """Run the next micro-batch."""
+        """Runs the next micro-batch."""
         return run_batch(pipeline, Request(request))
 
     def verdict(self, without: Mapping[TopicPartition, set[int]] | None = None) -> Report:
-        """The checker's, over all that was sent and must be in the table; `without` are
-        offsets that must not be.
+        """Returns the checker's verdict over all messages that were sent.
+
+        Args:
+            without: offsets that must not be in the table.
         """
         assert self.sink is not None
         left_out = without or {}
@@ -209,5 +229,5 @@ class SourceDesk:
         return check(expected, self.sink.pieces(), dead, receipts, "id")
 
     def _sleep(self, seconds: float) -> None:
-        """Time passes only here."""
+        """Moves the desk's clock, which moves only here."""
         self.now += timedelta(seconds=seconds)

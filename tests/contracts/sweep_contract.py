@@ -1,4 +1,4 @@
-"""What every kind of sink here promises of a writer that is slower than a sweep's grace period."""
+"""The contract of every sink about a writer that is slower than a sweep's grace period."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 
 
 class SweepContract(SinkUnderTest):
-    """Runs unchanged on every sink."""
+    """The promises of a sink about such a writer."""
 
     def test_a_writer_that_a_sweep_overtakes(
         self, sink: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """1 A writes, and is stopped.  2 A sweep finds its file old, and gives it up.
-        3 A writes on, and commits.  4 The sweep removes it.
+        """A sweep that overtakes a slow writer loses no row, whether the writer commits or is
+        refused.
 
-        Whether A commits or is refused, no row is lost.
+        1. Writer A writes, and stops.
+        2. A sweep finds A's file old, and decides to remove it.
+        3. A goes on, and commits.
+        4. The sweep removes the file.
         """
         stopped, wakes, remove = Event(), Event(), Place.remove
         monkeypatch.setattr("windrow.ingest.sinks.kit.files.file_stager.GROUP_ROWS", 1)

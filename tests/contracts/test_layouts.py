@@ -1,4 +1,4 @@
-"""Random layouts of logs, each read to its end, and the checker's verdict over each."""
+"""Random layouts of logs: each is read to its end and checked."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tests.contracts.layouts import Layout
 from tests.contracts.test_source import kafka_desk, memory_desk
 
 PART = 50
-"""Layouts of a test in memory; `make test` reads 150 of them, `make soak` a thousand a round."""
+"""Number of layouts of one case; a round of soak has 20 cases, so a thousand layouts."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where a folder costs no syncs of a disk: the ledgers of a thousand layouts make tens
-of thousands, and none of them is to be killed.
+"""A folder in memory, where a sync costs nothing; None if there is none.
+
+The ledgers of a thousand layouts sync tens of thousands of times. No test kills them.
 """
 
 
@@ -25,8 +26,9 @@ of thousands, and none of them is to be killed.
 @pytest.mark.slow
 @pytest.mark.sampled(3, of=20)
 def test_layouts_in_memory(part: int, dice: random.Random) -> None:
-    """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing
-    lost, nothing twice, and every read ends.
+    """Any mixture of data, markers, aborted and open transactions, and gaps is read exactly once.
+
+    Every read ends.
     """
     for seed in (dice.randrange(2**32) for _ in range(PART)):
         with TemporaryDirectory(dir=MEMORY) as folder:
@@ -41,8 +43,9 @@ def test_layouts_in_memory(part: int, dice: random.Random) -> None:
 @pytest.mark.broker
 @pytest.mark.sampled(15, of=50)
 def test_layouts_on_kafka(part: int, dice: random.Random, kafka: str, tmp_path: Path) -> None:
-    """The same on real Kafka, where a read that waits for a message that never comes
-    fails after the reader's stall limit.
+    """Random layouts on real Kafka are read exactly once.
+
+    A read that waits for a message that never comes fails after the reader's stall limit.
     """
     seed = dice.randrange(2**32)
     layout = Layout(kafka_desk(kafka, tmp_path, dice), seed, steps=4)

@@ -1,4 +1,4 @@
-"""The whole source keeps its contract on the in-memory broker and on real Kafka."""
+"""The contract of the source on the in-memory broker and on real Kafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.ingest.testing.reader import MemoryReader
 
 
 def memory_desk(folder: Path) -> SourceDesk:
-    """On a new in-memory cluster."""
+    """Returns a desk on a new in-memory cluster."""
     broker = MemoryBroker()
     return SourceDesk(
         Logs(MemoryCluster(broker)),
@@ -34,8 +34,10 @@ def memory_desk(folder: Path) -> SourceDesk:
 
 
 def kafka_desk(bootstrap: str, folder: Path, dice: random.Random) -> SourceDesk:
-    """On a real broker; either way to fetch messages reads about half of the tests,
-    other ones with each seed.
+    """Returns a desk on a real broker.
+
+    The seed chooses one of the ways to fetch messages, so each way reads about half of the
+    tests.
     """
     fetching = WAYS[dice.choice(sorted(WAYS))]
 
@@ -54,7 +56,7 @@ def kafka_desk(bootstrap: str, folder: Path, dice: random.Random) -> SourceDesk:
 
 
 class TestInMemory(SourceContract):
-    """On the twin."""
+    """The source on the in-memory broker."""
 
     @pytest.fixture
     def desk(self, tmp_path: Path) -> SourceDesk:
@@ -63,7 +65,7 @@ class TestInMemory(SourceContract):
 
 @pytest.mark.broker
 class TestOnKafka(SourceContract):
-    """On the real thing."""
+    """The source on real Kafka."""
 
     @pytest.fixture
     def desk(self, kafka: str, tmp_path: Path, dice: random.Random) -> SourceDesk:

@@ -1,8 +1,7 @@
-"""What reading and running must make of logs that were cut off, and of such as grew
-again: on the twin, and on a real broker's cut files.
+"""The contract of readers and runs about logs that were cut off, and about those that grew again.
 
-All scenes are written to one cluster, which is cut once, because that costs a real
-broker a restart: a suite's fixture `cut` is a `Cut`.
+All scenes are written to one cluster, which is cut off once, because a real broker must restart
+for it. A suite supplies the fixture `cut`, which is a `Cut`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import preview, run
 
 KEPT, GONE, NEW = 6, 4, 8
-"""Messages of a reader's log below the cut, those that the cut takes, and those that
-come after it.
-"""
+"""Messages of a reader's log: below the cut, removed by the cut, and written after it."""
 
 BATCH = {"grid": "batch", "max_records": 600}
 
@@ -40,12 +37,22 @@ def _messages(count: int) -> list[Sent]:
 
 @dataclass
 class Cut:
-    """A cluster whose logs were cut.
+    """A cluster whose logs were cut off.
 
-    `grown` was cut at KEPT and grew again, `short` was only cut; `intact` was not cut
-    and grew under the new leader, `trimmed` too, and then lost all that the old one had
-    written. `old` and `new` are the leader epochs. Desks have a table each, and write
-    to one `Logs`.
+    Attributes:
+        cluster: the cluster.
+        new_desk: makes a desk with its own table. All desks write to the same `Logs`.
+        reader_of: makes a reader for a plan.
+        desks: the desks by scene.
+        topics: the topic-partitions by scene.
+        readers: the desk for logs that are only read.
+        broker: the broker of that desk.
+        grown: a log that was cut at KEPT and grew again.
+        short: a log that was cut at KEPT and didn't grow.
+        intact: a log that was not cut, and grew under the new leader.
+        trimmed: a log like `intact`, but the messages from the old leader were deleted.
+        old: the leader epoch before the cut.
+        new: the leader epoch after the cut.
     """
 
     cluster: CuttableCluster
@@ -55,7 +62,7 @@ class Cut:
     topics: dict[str, TopicPartition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Before the cut, the cut, and after it."""
+        """Writes the logs, cuts them off, and writes on."""
         self.readers = self.new_desk()
         self.broker: Broker = self.readers.broker_at("read_committed")
         logs = self.readers.logs
@@ -85,7 +92,9 @@ class Cut:
         return epoch
 
     def _begin(self) -> None:
-        """Runs before the cut: of batches, of hours, and one that was planned and not run."""
+        """Makes the runs before the cut: batches, hours, and a window that was planned but not
+        run.
+        """
         for name in ("batches", "planned", "idle batches", "idle hours", "later hours"):
             desk = self.desks[name] = self.new_desk()
             tp = self.topics[name] = desk.logs.partition()
@@ -99,19 +108,19 @@ class Cut:
         self.run("later hours", 0)
 
     def pipeline(self, name: str, on_loss: OnLoss = "fail") -> Pipeline:
-        """A scene's pipeline."""
+        """Returns a scene's pipeline."""
         source = {"topic": self.topics[name].topic, "on_loss": on_loss}
         return self.desks[name].pipeline(source, BATCH if "batches" in name else None)
 
     def run(self, name: str, n: int = 0, on_loss: OnLoss = "fail") -> Result | None:
-        """Run a scene's n-th hour, or its next batch."""
+        """Runs a scene's n-th hour, or its next batch."""
         pipeline = self.pipeline(name, on_loss)
         if "batches" in name:
             return self.desks[name].batch(pipeline, f"{name} {n} {on_loss}")
         return run(pipeline, hour(n), Request(f"{n} {on_loss}"))
 
     def findings(self, name: str) -> list[Finding]:
-        """What verification has to say of a scene's topic."""
+        """Returns the findings of `verify` about a scene's topic that say "wrong"."""
         pipeline = self.pipeline(name)
         verification = verify(
             pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
@@ -121,8 +130,14 @@ class Cut:
     def read(
         self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail"
     ) -> tuple[list[int], ReadSummary]:
-        """The offsets that a reader gives of a split with the epochs of its start and
-        stop; its summary.
+        """Returns the offsets and the summary that a reader gives for a split.
+
+        Args:
+            tp: the topic-partition.
+            start: the split's start.
+            stop: the split's stop.
+            *epochs: the leader epochs of start and stop.
+            on_loss: what the reader does about lost messages.
         """
         plan = ReadPlan(
             self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss
@@ -133,13 +148,15 @@ class Cut:
 
 
 class ReadTruncationContract:
-    """The promises of a reader; they change nothing, so several readers may be held to
-    them on one cluster.
+    """The promises of a reader.
+
+    The tests change nothing, so several readers can be tested on one cluster.
     """
 
     def test_a_log_that_was_cut_below_the_start_and_grew_is_a_loss(self, cut: Cut) -> None:
-        """Also where it reaches beyond the stop again: the epoch of the start tells,
-        and the error says what happened.
+        """A log that was cut below the start and grew again raises DataLossError.
+
+        The epoch of the start tells it, even if the log reaches beyond the stop again.
         """
         for stop_epoch in (cut.old, cut.new):
             with pytest.raises(DataLossError, match="cut off and has grown again") as error:
@@ -147,8 +164,10 @@ class ReadTruncationContract:
             assert (error.value.topic, error.value.offset) == (cut.grown.topic, 8)
 
     def test_a_client_that_has_read_another_split_notices_a_cut_too(self, cut: Cut) -> None:
-        """A worker keeps its client from split to split, and one that knows the topic's
-        leaders doesn't ask about epochs by itself.
+        """A client that has read another split before still notices a cut.
+
+        A worker keeps its client between splits. A client that knows the topic's leaders
+        doesn't check epochs by itself.
         """
         with keeping():
             assert cut.read(cut.intact, 8, 10, cut.old, cut.old)[0] == [8, 9]
@@ -156,8 +175,10 @@ class ReadTruncationContract:
                 cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_who_skips_reads_what_the_plan_saw(self, cut: Cut) -> None:
-        """Cut before the stop was frozen, the messages there are the split's own; cut
-        after it, they are others, and are skipped.
+        """With `on_loss` "skip", a reader gives only messages that existed at planning time.
+
+        If the log was cut before the split's stop was frozen, the messages up to the stop are
+        given. If it was cut afterwards, the messages there are others, and all are skipped.
         """
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.new, on_loss="skip")
         assert (offsets, summary.skipped, summary.diverged, summary.next_offset) == (
@@ -175,8 +196,10 @@ class ReadTruncationContract:
         )
 
     def test_a_log_that_was_cut_inside_a_split_and_grew_is_a_loss(self, cut: Cut) -> None:
-        """Messages of a later leader than any when the stop was frozen are not those
-        that were planned; what lies before them is.
+        """A log that was cut inside a split and grew again raises DataLossError.
+
+        Messages with a later epoch than the stop's are not the planned ones. With `on_loss`
+        "skip", the messages before them are read.
         """
         with pytest.raises(DataLossError, match="cut off and has grown again") as error:
             cut.read(cut.grown, 2, 10, cut.old, cut.old)
@@ -190,23 +213,21 @@ class ReadTruncationContract:
         )
 
     def test_a_cut_at_or_above_a_split_is_no_loss(self, cut: Cut) -> None:
-        """Exactly at the stop, exactly at the start, or below a split that was planned
-        after it: all is there.
-        """
+        """A cut at or above the stop, at the start, or before the split was planned, is no loss."""
         assert cut.read(cut.grown, 2, KEPT, cut.old, cut.old)[0] == [2, 3, 4, 5]
         assert cut.read(cut.grown, KEPT, 14, cut.old, cut.new)[0] == [*range(KEPT, 14)]
         assert cut.read(cut.grown, 8, 14, cut.new, cut.new)[0] == [*range(8, 14)]
 
     def test_a_log_that_ends_below_the_start_is_a_loss(self, cut: Cut) -> None:
-        """It was cut, and didn't grow yet: the error names its end."""
+        """A log that was cut below the start and didn't grow raises DataLossError with its end."""
         with pytest.raises(DataLossError, match="0 to 6"):
             cut.read(cut.short, 8, 10, cut.old, cut.old)
         offsets, summary = cut.read(cut.short, 2, 10, cut.old, cut.old, on_loss="skip")
         assert (offsets, summary.skipped) == ([2, 3, 4, 5], 4)
 
     def test_a_clean_change_of_leader_is_no_loss(self, cut: Cut) -> None:
-        """Whatever the epochs, as long as all is there; also where the cluster has
-        forgotten the old one, with its messages.
+        """A new leader without a cut is no loss, even if the cluster has forgotten the
+        old epoch.
         """
         assert cut.read(cut.intact, 8, 10, cut.old, cut.old)[0] == [8, 9]
         assert cut.read(cut.intact, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
@@ -214,11 +235,13 @@ class ReadTruncationContract:
 
 
 class TruncationContract(ReadTruncationContract):
-    """And those of running."""
+    """The promises of a reader and of runs."""
 
     def test_a_batch_after_a_log_was_cut_and_grew(self, cut: Cut) -> None:
-        """Batches of 600; the log is cut to 400 and grows to 900: the next batch is
-        refused; under skip it has what is there, partial.
+        """A batch whose log was cut off and grew again is refused.
+
+        Batches have 600 messages; the log is cut to 400 and grows to 900. With `on_loss`
+        "skip", the batch has the existing messages, and its receipt is partial.
         """
         with pytest.raises(DataLossError, match="cut off and has grown again") as refused:
             cut.run("batches", 1)
@@ -232,8 +255,10 @@ class TruncationContract(ReadTruncationContract):
         assert cut.run("batches", 3) is None
 
     def test_a_window_that_was_planned_before_the_cut(self, cut: Cut) -> None:
-        """Messages that came after the cut are not passed off as those that were
-        planned: refused, or skipped and counted.
+        """A window that was planned before the cut doesn't take later messages for the planned
+        ones.
+
+        It is refused, or with `on_loss` "skip" they are skipped and counted.
         """
         with pytest.raises(DataLossError, match="cut off and has grown again"):
             cut.run("planned")
@@ -245,7 +270,10 @@ class TruncationContract(ReadTruncationContract):
 
     @pytest.mark.slow
     def test_a_batch_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
-        """It is not "nothing is waiting": refused, with the way out; verification says it too."""
+        """A batch whose log ends below the last boundary is refused, and `verify` reports it.
+
+        It is not taken for a batch without messages.
+        """
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 600.*on_loss: skip"):
             cut.run("idle batches", 1)
         assert cut.run("idle batches", 2, "skip") is None
@@ -255,8 +283,11 @@ class TruncationContract(ReadTruncationContract):
 
     @pytest.mark.slow
     def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
-        """It must not pass as an hour without messages: refused before its boundary is
-        frozen, or told on its receipt.
+        """An hour whose log ends below the last boundary is not taken for an hour without
+        messages.
+
+        It is refused before its boundary is frozen. With `on_loss` "skip", its receipt is
+        partial.
         """
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 700"):
             cut.run("idle hours", 1)
@@ -277,8 +308,8 @@ class TruncationContract(ReadTruncationContract):
 
     @pytest.mark.slow
     def test_an_hour_that_lies_in_what_was_cut_off(self, cut: Cut) -> None:
-        """Cut off before its end was frozen, and the log has grown beyond: it doesn't
-        pass as an hour without messages.
+        """An hour whose messages were cut off before its end was frozen is refused, also after
+        the log grew.
         """
         with pytest.raises(
             CutOffError, match=r"was cut off below offset 700 and has grown again.*on_loss: skip"

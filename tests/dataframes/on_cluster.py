@@ -1,8 +1,8 @@
-"""DataFrames on a cluster's master, which the environment names: run by
-`tests/runner/spark/test_cluster.py` in a process of its own.
+"""DataFrames on a cluster's master, which an environment variable names.
 
-(A process has one Spark session, and the tests' own is a local one.) The cases are
-those of a session on this machine.
+`tests/runner/spark/test_cluster.py` runs this module in a separate process. A process has only
+one Spark session, and the tests' session is a local one. The tests are the same as on the local
+session.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["ground", "reading", "test_a_windows_rows", "test_messages_of_exact_r
 
 @pytest.fixture(scope="session")
 def kafka() -> str:
-    """The broker of who runs this."""
+    """The broker of the calling process."""
     return os.environ[BOOTSTRAP]
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """On the cluster."""
+    """A Spark session on the cluster."""
     session = spark_session(
         os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
     )
@@ -45,7 +45,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def test_each_batch_is_there_once(spark: SparkSession, ground: Ground) -> None:
-    """A batch that is written again, with other rows and cut another way, writes nothing."""
+    """A batch that is written again writes nothing, even with other rows or partitions."""
     ground.write(spark.range(500).repartition(3), 7)
     ground.write(spark.range(900, 950), 7)
     assert ground.ids() == each_once(range(500))

@@ -1,4 +1,4 @@
-"""What a read can be told: nothing wrong is passed over, nothing is accepted and ignored."""
+"""The options of a read: wrong ones are refused, and none is ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLITS = (
 
 
 def test_splits_of_a_cluster() -> None:
-    """Exact integers, in the order of the logs; properties of the client stand behind `client.`."""
+    """Splits have exact integers and are sorted by log; client properties begin with `client.`."""
     options = read_options(
         {"bootstrap_servers": "k:9092", "splits": SPLITS, "client.security.protocol": "SSL"}
     )
@@ -24,7 +24,7 @@ def test_splits_of_a_cluster() -> None:
 
 
 def test_a_mode_is_written_as_sparks_own_are() -> None:
-    """Spark takes FAILFAST in any case."""
+    """The mode is accepted in any case, like Spark's own modes."""
     assert (
         read_options({"spec": "s.yaml", "window": "7", "mode": "DROPMALFORMED"}).mode
         == "dropmalformed"
@@ -93,9 +93,7 @@ def test_a_mode_is_written_as_sparks_own_are() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, str], says: str) -> None:
-    """Each mistake is told at its option, before anything is asked, and without what
-    may be a secret.
-    """
+    """Each mistake is reported at its option before a broker is asked, without secrets."""
     with pytest.raises(SpecError) as refused:
         read_options(options)
     assert says in str(refused.value)

@@ -1,4 +1,4 @@
-"""A read that gives away becomes an iterator."""
+"""A read with a callback as an iterator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from windrow.ingest.ports.reader import Take, batch_iterator
 
 
 def batch(n: int) -> pa.RecordBatch:
-    """One row."""
+    """Returns a batch of one row."""
     return pa.record_batch({"n": [n]})
 
 
 def test_all_in_order() -> None:
-    """Each batch once, in the order of the read."""
+    """Each batch comes once, in the order of the read."""
 
     def read(take: Take) -> None:
         for n in range(100):
@@ -24,7 +24,7 @@ def test_all_in_order() -> None:
 
 
 def test_an_error_comes_behind_the_batches_before_it() -> None:
-    """What ends the read ends the iterator, and as it was raised."""
+    """An error of the read is raised unchanged by the iterator, after the batches before it."""
 
     def read(take: Take) -> None:
         take(batch(1))
@@ -37,8 +37,8 @@ def test_an_error_comes_behind_the_batches_before_it() -> None:
 
 
 def test_who_stops_asking_ends_the_read() -> None:
-    """The read's own clean-up has run when the iterator is closed: no client is left
-    open by a `limit()`.
+    """Closing the iterator ends the read and runs its clean-up, so `limit()` leaves no
+    client open.
     """
     yielded, closed = [], []
 

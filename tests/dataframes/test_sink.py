@@ -1,5 +1,6 @@
-"""`df.write.format("windrow-kafka")` on real Kafka and Spark: a batch is there once,
-whatever dies and however often it is written.
+"""`df.write.format("windrow-kafka")` on real Kafka and Spark: each batch is written once.
+
+That holds after any crash, and if a batch is written several times.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tests.sinks.kafka.world import read_committed
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.sink import read_write_spec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.logins import MskLogin
+from windrow.ingest.sinks.kind import OnClusterSection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,11 +34,11 @@ if TYPE_CHECKING:
 real = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 LIMIT = 180
-"""Seconds for one Spark session of a process of its own."""
+"""Limit in seconds for a Spark session in a separate process."""
 
 
 class Ground:
-    """A target topic, and the file of a write to it."""
+    """A target topic, and the file for writes to it."""
 
     def __init__(self, kafka: str, folder: Path, more: str = "") -> None:
         self.kafka, self.folder, self.topic = kafka, folder, create_topic(kafka, partitions=2)
@@ -52,7 +55,7 @@ class Ground:
         ).mode(mode).save()
 
     def messages(self) -> list[ck.Message]:
-        """The target topic's, that readers of what is committed see."""
+        """Returns the committed messages of the target topic."""
         return list(read_committed(self.kafka, self.topic))
 
     def ids(self) -> Counter[int]:
@@ -69,14 +72,15 @@ def each_once(*ranges: range) -> Counter[int]:
 
 
 class TestOnSpark:
-    """In the session of the tests."""
+    """Writes in the tests' Spark session."""
 
     pytestmark = real
 
     def test_each_batch_is_there_once(self, spark: SparkSession, ground: Ground) -> None:
-        """A batch that is written again, with its rows cut another way or with others,
-        writes nothing; another one is another one. Rows of files are rows like any other,
-        whose columns Spark takes for nullable.
+        """A batch that is written again writes nothing, even with other rows or partitions.
+
+        A batch with another number is written. Rows of files, whose columns are nullable in
+        Spark, can be written.
         """
         rows = spark.range(500).selectExpr("id", "concat('n', id) AS name")
         ground.write(rows.repartition(5), 7)
@@ -103,9 +107,7 @@ class TestOnSpark:
     def test_the_example_runs(
         self, spark: SparkSession, ground: Ground, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The page's code and file do what they say, word for word but for the cluster
-        and the topic.
-        """
+        """The page's code and file work, with only the cluster and the topic replaced."""
         page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
         code, file = blocks("python", page)[-1], blocks("yaml", page)[-1]
         monkeypatch.chdir(ground.folder)
@@ -128,7 +130,9 @@ class TestOnSpark:
     def test_what_dead_writes_left_is_removed_after_a_week(
         self, spark: SparkSession, ground: Ground
     ) -> None:
-        """By a later write; what may be of one that is still at it stays."""
+        """A later write removes staged files that are older than a week, and leaves
+        younger ones.
+        """
         leftover = ground.folder / "staging" / "staged" / "batch-000000009"
         leftover.mkdir(parents=True)
         for name, days in (("old", 8), ("new", 6)):
@@ -139,7 +143,7 @@ class TestOnSpark:
 
     @pytest.mark.long
     def test_no_rows_are_a_batch_too(self, spark: SparkSession, ground: Ground) -> None:
-        """It is there, and nothing else comes under its number any more."""
+        """A batch without rows is committed, so no other batch can have its number."""
         ground.write(spark.range(0), 1)
         ground.write(spark.range(5), 1)
         assert ground.messages() == []
@@ -148,7 +152,7 @@ class TestOnSpark:
     def test_the_order_of_a_partition_stays(
         self, spark: SparkSession, kafka: str, tmp_path: Path
     ) -> None:
-        """What a DataFrame has in an order comes in that order to each partition of the topic."""
+        """Each partition of the topic gets its rows in the order of the DataFrame."""
         ground = Ground(kafka, tmp_path)
         ground.write(
             spark.range(300)
@@ -166,8 +170,9 @@ class TestOnSpark:
     def test_values_as_bytes_with_a_topic_each(
         self, spark: SparkSession, kafka: str, tmp_path: Path
     ) -> None:
-        """Columns key, value and topic, as Spark's own Kafka sink has them; a topic
-        that the file doesn't have refuses the batch.
+        """The columns key, value and topic work like with Spark's own Kafka sink.
+
+        A row with a topic that the file doesn't name refuses the batch.
         """
         ground = Ground(kafka, tmp_path)
         other_topic = create_topic(kafka)
@@ -193,9 +198,7 @@ class TestOnSpark:
 
     @pytest.mark.long
     def test_what_fails_publishes_nothing(self, spark: SparkSession, ground: Ground) -> None:
-        """A task that fails, and with it the batch; written again under its number it
-        is there once.
-        """
+        """If a task fails, nothing is published; written again, the batch is there once."""
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
             ground.write(spark.range(100).selectExpr("id", "1 / IF(id = 77, 0, 1) AS x"), 1)
         assert ground.messages() == []
@@ -204,7 +207,9 @@ class TestOnSpark:
 
     @pytest.mark.long
     def test_it_says_what_it_cannot_do(self, spark: SparkSession, ground: Ground) -> None:
-        """Overwriting, a table of somebody else's, a column with a header's name."""
+        """Overwriting, a table of another pipeline, and a column named like a header
+        are refused.
+        """
         with pytest.raises(Exception, match="can't be taken back"):
             ground.write(spark.range(1), 1, mode="overwrite")
         with pytest.raises(Exception, match="windrow_row"):
@@ -218,9 +223,7 @@ class TestOnSpark:
     def test_a_stream_writes_each_of_its_batches_once(
         self, spark: SparkSession, ground: Ground
     ) -> None:
-        """`foreachBatch` has the number: a stream that begins again from its
-        checkpoint's start writes what isn't there yet.
-        """
+        """A stream with `foreachBatch` that starts again writes only the missing batches."""
         source, checkpoints = (
             ground.folder / "source",
             [
@@ -260,9 +263,9 @@ rows.write.format("windrow-kafka").option("spec", spec).option("batch", batch).m
 
 
 def process(ground: Ground, crash: str = "") -> subprocess.Popen[bytes]:
-    """A driver of its own that writes batch 1: ids 0 to 199.
+    """Starts a process that writes batch 1 with the ids 0 to 199.
 
-    `crash`: WINDROW_CRASH for it and all of its workers.
+    `crash` is the variable WINDROW_CRASH for it and its workers.
     """
     environment = {**os.environ, "WINDROW_CRASH": crash, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
@@ -275,12 +278,12 @@ def process(ground: Ground, crash: str = "") -> subprocess.Popen[bytes]:
 
 @pytest.mark.long
 class TestByConnect:
-    """On a server of Spark Connect."""
+    """Writes on a Spark Connect server."""
 
     pytestmark = real
 
     def test_a_batch_is_there_once(self, spark_server: str, ground: Ground) -> None:
-        """The server writes and commits; a batch that is there already stays what it is."""
+        """The server writes and commits a batch, and an existing batch stays."""
         from pyspark.sql.connect.session import SparkSession
 
         session = SparkSession.builder.remote(spark_server).create()
@@ -294,7 +297,7 @@ class TestByConnect:
 
 @pytest.mark.long
 class TestThatDies:
-    """In processes of its own."""
+    """Writes in separate processes that die."""
 
     pytestmark = real
 
@@ -302,24 +305,25 @@ class TestThatDies:
     def test_a_commit_that_dies_is_found_or_made_by_the_next(
         self, ground: Ground, crash: str
     ) -> None:
-        """1 The process that commits is killed around it. 2 The write fails. 3 It is
-        written again: each row is there once.
+        """After a commit that was killed, the next write of the batch finds or makes the commit.
+
+        1. The committing process is killed right before or after its commit.
+        2. The write fails.
+        3. The batch is written again, and each row is there once.
         """
         assert process(ground, crash).wait(LIMIT) != 0
         assert process(ground).wait(LIMIT) == 0
         assert ground.ids() == each_once(range(200))
 
     def test_a_worker_that_dies_is_run_again(self, ground: Ground) -> None:
-        """1 A worker is killed after it has staged some rows. 2 Spark runs its task
-        again: each row is there once.
-        """
+        """After a worker was killed, Spark runs its task again, and each row is there once."""
         assert process(ground, f"write.middle:kill:{ground.folder / 'once'}").wait(LIMIT) == 0
         assert (ground.folder / "once").exists()
         assert ground.ids() == each_once(range(200))
 
     def test_two_at_once_are_one(self, ground: Ground) -> None:
-        """Of two drivers that write one batch at the same time one publishes it, and
-        both are told that it is there.
+        """Of two drivers that write one batch at the same time, one publishes it, and
+        both succeed.
         """
         both = [process(ground) for _ in range(2)]
         assert [writer.wait(LIMIT) for writer in both] == [0, 0]
@@ -327,7 +331,7 @@ class TestThatDies:
 
 
 def test_all_that_is_wrong_with_the_options() -> None:
-    """At once, and what isn't known is refused."""
+    """All mistakes in options are reported together, also unknown options."""
     with pytest.raises(SpecError) as error:
         write_options({"batch": "-1", "bath": "1", "path": "x"})
     for part in (
@@ -371,7 +375,8 @@ REFUSED: list[tuple[str, str]] = [
         ),
         "must be append",
     ),
-    ("id: out\nsink: {cluster: main, topic: t, staging: ./s}", "is for pipelines"),
+    ("id: out\nsink: {cluster: main, topic: t, staging: ./s}", "there is no windrow.yaml"),
+    ("id: out\nsink: {topic: t, staging: ./s}", "is missing, and so is cluster"),
     (
         "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, client: {acks: 1}}",
         "acks",
@@ -385,8 +390,24 @@ REFUSED: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "says"), REFUSED)
 def test_what_a_file_cannot_say(tmp_path: Path, text: str, says: str) -> None:
-    """What a pipeline's sink may be, and a write can't be, is told with its place."""
+    """A setting of a pipeline's sink that a write doesn't support is refused with its place."""
     (tmp_path / "out.yaml").write_text(text)
     with pytest.raises(SpecError) as error:
         read_write_spec(tmp_path / "out.yaml")
     assert says in error.value.message
+
+
+def test_a_file_names_a_cluster(tmp_path: Path) -> None:
+    """A write goes to the cluster that its file names, with that cluster's login."""
+    (tmp_path / "windrow.yaml").write_text(
+        "clusters: {main: {bootstrap_servers: 'b:1', client: {security.protocol: SASL_SSL,"
+        " sasl.mechanism: OAUTHBEARER, oauth: {method: aws_msk_iam, region: eu-west-1}}}}"
+    )
+    (tmp_path / "out.yaml").write_text(
+        "id: out\nsink: {cluster: main, topic: t, staging: ./s, client: {client.rack: a}}"
+    )
+    sink = read_write_spec(tmp_path / "out.yaml").sink
+    assert isinstance(sink, OnClusterSection)
+    assert sink.bootstrap_servers == "b:1"
+    assert sink.client["oauth"] == MskLogin(region="eu-west-1")
+    assert sink.client["client.rack"] == "a"

@@ -1,4 +1,4 @@
-"""`spark.read.format("windrow")` on real Kafka and Spark: exactly those offsets, each time."""
+"""`spark.read.format("windrow")` on real Kafka and Spark: exactly the same offsets, each time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def reading(spark: SparkSession, kafka: str) -> Any:
-    """`reading(splits or a spec's options) -> DataFrame`."""
+    """A function that takes splits or options and returns a DataFrame."""
     spark.dataSource.register(windrow.WindrowSource)
 
     def read(*splits: Split, **options: str) -> DataFrame:
@@ -46,7 +46,7 @@ def reading(spark: SparkSession, kafka: str) -> Any:
 
 @pytest.fixture
 def things(kafka: str, tmp_path: Path) -> Path:
-    """The spec of a pipeline over two partitions: four rows at nine o'clock, one at ten."""
+    """The spec of a pipeline on two partitions, with four rows at nine o'clock and two at ten."""
     topic = create_topic(kafka, 2)
     nine = [
         Put(
@@ -80,15 +80,16 @@ def things(kafka: str, tmp_path: Path) -> Path:
 def offsets(
     frame: DataFrame, partition: str = "partition", offset: str = "offset"
 ) -> list[tuple[int, int]]:
-    """Which messages its rows come from."""
+    """Returns partition and offset of the rows of a DataFrame, sorted."""
     return sorted(
         (row[partition], row[offset]) for row in frame.select(partition, offset).collect()
     )
 
 
 def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
-    """One task per split; each message of it once, with all that Kafka says of it;
-    nothing beside the ranges; aborted ones are none.
+    """There is one task for each split, and each message of the splits is read once.
+
+    Messages have all of Kafka's fields. Aborted messages aren't read.
     """
     topic = create_topic(kafka, 2)
     produce(
@@ -122,8 +123,9 @@ def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
 
 @pytest.mark.long
 def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_path: Path) -> None:
-    """A count, a self join and a write of one DataFrame see the same messages, whatever
-    has come to the topic in between.
+    """A count, a join with itself and a write of one DataFrame read the same messages.
+
+    New messages in the topic don't matter.
     """
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"%d" % n, millis(9), key=b"k") for n in range(50)])
@@ -140,9 +142,7 @@ def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_pat
 
 @pytest.mark.long
 def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> None:
-    """Offsets of a DataFrame mean the messages of the topic that it was made on: its
-    name alone gives nothing.
-    """
+    """If the topic was deleted and made again, a DataFrame on the old topic is refused."""
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"old", millis(9))])
     frame = reading(Split(topic, 0, 0, 1))
@@ -155,8 +155,9 @@ def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> N
 
 @pytest.mark.long
 def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> None:
-    """Retention refuses when the DataFrame is made, and when it is read; so does an end
-    beyond what is decided.
+    """Offsets below the log's start are refused when the DataFrame is made, and when it is read.
+
+    Offsets above the last stable offset are refused, too.
     """
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"%d" % n, millis(9)) for n in range(10)])
@@ -174,8 +175,9 @@ def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> N
 
 
 def test_a_windows_rows(things: Path, reading: Any) -> None:
-    """The rows of a pipeline's windows, as a run would write them, beside where each
-    comes from; as messages they are the same ones.
+    """The rows of a pipeline's windows are those of a run, with their offsets.
+
+    Read as messages, the same offsets are given.
     """
     rows = reading(spec=str(things), window="2026-01-05T09:00:00Z/2026-01-05T11:00:00Z")
     assert rows.columns == ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]
@@ -198,15 +200,16 @@ def test_a_windows_rows(things: Path, reading: Any) -> None:
 
 @pytest.mark.long
 def test_a_window_that_is_not_over_is_refused(things: Path, reading: Any) -> None:
-    """A read of a window whose messages still come would differ from the next one."""
+    """A window that isn't closed is refused, because the next read could differ."""
     with pytest.raises(Exception, match="is not closed yet"):
         reading(spec=str(things), window="2999-01-05T09:00:00Z", columns="messages")
 
 
 @pytest.mark.long
 def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> None:
-    """It refuses the read, with its place and without its content; or it is left out,
-    if that was asked for.
+    """A message that can't be decoded refuses the read, without its content, or is left out.
+
+    The mode decides.
     """
     topic = windrow.load_spec(things).source.topic
     produce(kafka, str(topic), [Put(b'{"id": "secret"}', millis(10, 30), 1)])
@@ -221,9 +224,7 @@ def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> Non
 
 @pytest.mark.long
 def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, reading: Any) -> None:
-    """Deletes aren't lost: a change says by its last own column whether it takes its
-    key's row out.
-    """
+    """With a primary key, the rows are changes, and the last column marks deletes."""
     topic, key = str(windrow.load_spec(things).source.topic), b'{"id": 9}'
     produce(
         kafka,
@@ -248,9 +249,7 @@ def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, readin
 
 @pytest.mark.long
 def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, reading: Any) -> None:
-    """A schema of the user's own is refused in words: values would be misread, or the
-    read not be pinned.
-    """
+    """A schema given by the user is refused, because values could be misread."""
     topic = create_topic(kafka)
     reader = spark.read.format("windrow").schema("value binary").option("bootstrap_servers", kafka)
     with pytest.raises(Exception, match="can't be set by schema"):
@@ -266,7 +265,7 @@ def test_the_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The page's code does what it says, word for word."""
+    """The page's code works as it is."""
     code, *_ = blocks("python", PAGE)
     monkeypatch.chdir(things.parent)
     things.rename(things.parent / "defs.yaml")

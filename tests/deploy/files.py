@@ -1,6 +1,4 @@
-"""The files of deploy/ as values: what the Dockerfile's lines say, and compose.yaml
-with its variables filled in.
-"""
+"""The files of deploy/ as values: the Dockerfile's lines, and compose.yaml with its variables."""
 
 from __future__ import annotations
 
@@ -18,23 +16,28 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose.yaml"
 IMAGE = "windrow:"
-"""What the names of our own image begin with."""
+"""The beginning of the names of windrow's own images."""
 
 ASKED = {"KAFKA_BOOTSTRAP": "kafka:9093", "KAFKA_USER": "reader"}
-"""Variables that whoever starts it has to set."""
+"""Variables that users must set."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]+)?\}")
 
 
 class Line(NamedTuple):
-    """An instruction of a Dockerfile and what stands behind it."""
+    """A line of a Dockerfile.
+
+    Attributes:
+        word: the instruction.
+        value: its argument.
+    """
 
     word: str
     value: str
 
 
 def dockerfile() -> list[Line]:
-    """The instructions of the Dockerfile, in order, without comments."""
+    """Returns the instructions of the Dockerfile, in order, without comments."""
     parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
     return [
         Line(instruction["instruction"], instruction["value"])
@@ -44,7 +47,7 @@ def dockerfile() -> list[Line]:
 
 
 def copies() -> list[tuple[str, str]]:
-    """What the image takes from the project, each with the place that it gets there."""
+    """Returns the files that the image copies from the project, each with its target."""
     lines = [
         shlex.split(line.value)
         for line in dockerfile()
@@ -54,9 +57,9 @@ def copies() -> list[tuple[str, str]]:
 
 
 def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    """A compose file with its variables filled in.
+    """Returns a compose file with its variables filled in.
 
-    One that isn't told, or another form of one than `${NAME:?why}`, is an error.
+    A variable without a value is an error, and so is any other form than `${NAME:?why}`.
     """
     filled = _VARIABLE.sub(lambda match: variables[match[1]], text)
     assert "$" not in filled
@@ -66,12 +69,12 @@ def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def services(variables: Mapping[str, str] = ASKED) -> dict[str, dict[str, Any]]:
-    """The services of compose.yaml, by name."""
+    """Returns the services of compose.yaml, by name."""
     return dict(compose(COMPOSE.read_text(encoding="utf-8"), variables)["services"])
 
 
 def ours() -> dict[str, dict[str, Any]]:
-    """Those that run the project's own image."""
+    """Returns the services that use windrow's own image."""
     return {
         name: service for name, service in services().items() if service["image"].startswith(IMAGE)
     }

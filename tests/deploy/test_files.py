@@ -1,6 +1,4 @@
-"""The files of deploy/ by themselves: what they name is there, nothing runs as root,
-and no secret stands in them.
-"""
+"""The files of deploy/: what they name exists, nothing runs as root, and they have no secret."""
 
 from __future__ import annotations
 
@@ -35,18 +33,19 @@ from windrow.ingest.config.load import load_spec
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KNOWN = {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT"}
 SECRET = re.compile(r"password|passwd|secret|token|key", re.IGNORECASE)
-"""Names of what may hold a secret."""
+"""Words in the names of values that may be secret."""
 
 
 def ends_as(text: str) -> tuple[str, str]:
-    """The user and the group that an image's last USER names."""
+    """Returns the user and the group in an image's USER instruction."""
     user, _, group = text.partition(":")
     return user, group
 
 
 def literal_secrets(where: Any, name: str = "") -> list[str]:
-    """Values that stand in a document under a name that secrets have: a file that holds
-    one is fine, and so is a URL without one.
+    """Returns values under names of secrets, and URLs with passwords, in a document.
+
+    The name of a file with a secret isn't returned.
     """
     if isinstance(where, dict):
         return [
@@ -63,25 +62,21 @@ def literal_secrets(where: Any, name: str = "") -> list[str]:
 
 
 def test_the_dockerfile_is_made_of_known_instructions() -> None:
-    """Each line is an instruction that these tests know how to look at, and the first
-    one says what the image begins with.
-    """
+    """The Dockerfile has only instructions that these tests check, and begins with FROM."""
     lines = dockerfile()
     assert lines[0].word == "FROM"
     assert {line.word for line in lines} == KNOWN
 
 
 def test_every_command_of_the_image_is_shell() -> None:
-    """A shell reads each RUN to its end, and the script that the image begins with."""
+    """Each RUN instruction, and the script of the entry point, is valid shell."""
     texts = [line.value for line in dockerfile() if line.word == "RUN"]
     for text in [*texts, (DEPLOY / "with-password").read_text(encoding="utf-8")]:
         subprocess.run(["sh", "-n", "-c", text], check=True, timeout=60)
 
 
 def test_what_the_image_copies_is_there() -> None:
-    """Every file and folder that the Dockerfile takes from the project exists, and the
-    .dockerignore lets it through.
-    """
+    """Every file that the Dockerfile copies exists, and .dockerignore includes it."""
     let_through = {
         line[1:]
         for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
@@ -92,9 +87,7 @@ def test_what_the_image_copies_is_there() -> None:
 
 
 def test_the_image_has_the_projects_python() -> None:
-    """Its Python is one that the project takes, and the one for which the lock was
-    made; no image is taken as it happens to be.
-    """
+    """The image's Python fits the project and the lock, and images have version tags."""
     begins = [line.value.split()[0] for line in dockerfile() if line.word == "FROM"]
     stages = {
         line.value.split()[-1]
@@ -111,9 +104,7 @@ def test_the_image_has_the_projects_python() -> None:
 
 
 def test_the_image_has_the_locks_packages() -> None:
-    """Whatever is installed in it is pinned by the lock, whose hashes are asked for,
-    and nothing comes from elsewhere.
-    """
+    """All packages of the image are pinned by the lock, with its hashes or as constraints."""
     runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
     installs = re.findall(r"(?:pip|uv pip) install [^&]+", runs)
     assert len(installs) == 3
@@ -126,9 +117,7 @@ def test_the_image_has_the_locks_packages() -> None:
 
 
 def uv_commands() -> list[list[str]]:
-    """How the image's packages are installed, by this environment's uv into this
-    environment: only looked at, and without a network.
-    """
+    """Returns the image's install commands for this environment's uv, as offline dry runs."""
     runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
     commands = [shlex.split(command) for command in re.findall(r"tools/bin/uv [^&]+", runs)]
     path_here = {"tools/bin/uv": str(Path(sys.executable).parent / "uv"), "/opt/venv": sys.prefix}
@@ -139,7 +128,7 @@ def uv_commands() -> list[list[str]]:
 
 
 def dry_run_of(words: list[str], folder: Path) -> str:
-    """What uv says that it would do in a folder; nothing where it can't."""
+    """Returns what uv would do in a folder; "" if it fails."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
@@ -147,10 +136,10 @@ def dry_run_of(words: list[str], folder: Path) -> str:
 
 
 def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
-    """What the image installs is what is installed here, which is the lock, and then
-    the project; by another lock it would be another.
+    """The image installs the packages of the lock, and then the project.
 
-    Uv itself is cut out of the lock with its hashes, by the line that the image has for it.
+    This environment has the same packages; with another lock, uv would change them. The image
+    takes uv itself from the lock, with its hashes.
     """
     packages, project = uv_commands()
     assert "Would make no changes" in dry_run_of(packages, ROOT)
@@ -175,9 +164,7 @@ def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
 
 
 def test_the_image_is_nobodys_root() -> None:
-    """Who runs it has a number, by which a cluster can tell that it isn't root; and
-    nothing behind that needs to be root.
-    """
+    """The image's user is a number other than root's, and no later instruction needs root."""
     words = [line.word for line in dockerfile()]
     assert words.count("USER") == 1
     assert set(words[words.index("USER") :]) <= {"USER", "WORKDIR", "ENTRYPOINT"}
@@ -188,9 +175,7 @@ def test_the_image_is_nobodys_root() -> None:
 
 
 def test_a_password_comes_from_its_file(tmp_path: Path) -> None:
-    """The program that the image's script begins has the file's text in its
-    environment; a file that isn't there ends it.
-    """
+    """The entry script reads the password from its file; without the file it fails."""
     file = tmp_path / "password"
     file.write_text("se'cr$et\n")
     env = {"PATH": os.environ["PATH"], "PGPASSWORD_FILE": str(file)}
@@ -221,7 +206,7 @@ def valid(file: Path) -> bool:
 
 
 def test_the_compose_file_is_one(tmp_path: Path) -> None:
-    """The specification's schema takes it, and not one with a misspelt key."""
+    """The compose file fits the schema, and one with a misspelt key doesn't."""
     assert valid(COMPOSE)
     broken = tmp_path / "compose.yaml"
     broken.write_text(COMPOSE.read_text(encoding="utf-8").replace("healthcheck:", "healthchek:", 1))
@@ -229,9 +214,7 @@ def test_the_compose_file_is_one(tmp_path: Path) -> None:
 
 
 def test_its_variables_must_be_told() -> None:
-    """Each variable that is left open is asked for with a reason; none has a value that
-    only happens to be right.
-    """
+    """Each open variable must be set by the user, and has a reason; none has a default."""
     assert set(re.findall(r"\$\{(\w+):\?[^}]+\}", COMPOSE.read_text(encoding="utf-8"))) == set(
         ASKED
     )
@@ -240,9 +223,7 @@ def test_its_variables_must_be_told() -> None:
 
 
 def test_what_its_services_name_is_there() -> None:
-    """Services, secrets, volumes and files that a service stands on are in the file, or
-    beside it, and none is there for nothing.
-    """
+    """Services, secrets, volumes and files that the compose file names exist, and all are used."""
     document = compose(COMPOSE.read_text(encoding="utf-8"), ASKED)
     services_of_file = document["services"]
     volumes = {
@@ -269,8 +250,9 @@ def test_what_its_services_name_is_there() -> None:
 
 
 def test_every_volume_belongs_to_the_images_user() -> None:
-    """A volume that our services share lies over a folder that the image has made for
-    its user: else only root could write to it.
+    """Each shared volume is at a folder that the image made for its user.
+
+    Otherwise only root could write to it.
     """
     [install_line] = [line.value for line in dockerfile() if "install --directory" in line.value]
     places = {
@@ -283,9 +265,7 @@ def test_every_volume_belongs_to_the_images_user() -> None:
 
 
 def test_every_program_is_in_the_image() -> None:
-    """What a service of ours begins, or is looked at by, is a command of the
-    environment, or a file that the image copies.
-    """
+    """Each program of a service or a health check exists in the environment or in the image."""
     paths = {target + Path(source).name for source, target in copies()} | {
         target for _, target in copies()
     }
@@ -304,8 +284,9 @@ def test_every_program_is_in_the_image() -> None:
 
 
 def test_our_services_may_do_little() -> None:
-    """Each has the image of this version, no capability of root's and no way to get
-    one; what is published is for this machine alone.
+    """The services have no capabilities, and ports are published on loopback only.
+
+    Windrow's services use the image of this version.
     """
     assert {service["image"] for service in ours().values()} == {IMAGE + PROJECT["version"]}
     for service in services().values():
@@ -318,8 +299,8 @@ def test_our_services_may_do_little() -> None:
 
 
 def test_no_secret_is_written_out() -> None:
-    """Secrets are files: no service has one in its environment, its command or a URL,
-    and no password file is part of the project.
+    """No secret is in an environment, a command or a URL, and no password file is in
+    the project.
     """
     document = compose(COMPOSE.read_text(encoding="utf-8"), ASKED)
     assert all(set(secret) == {"file"} for secret in document.pop("secrets").values())
@@ -347,7 +328,7 @@ def test_no_secret_is_written_out() -> None:
     ],
 )
 def test_a_secret_that_is_written_out_is_found(twin: dict[str, Any]) -> None:
-    """The twins: a password in the environment, in a URL, on a command line."""
+    """A password in the environment, in a URL or on a command line is found."""
     assert len(literal_secrets(twin)) == 1
 
 
@@ -355,9 +336,7 @@ def test_a_secret_that_is_written_out_is_found(twin: dict[str, Any]) -> None:
 
 
 def test_the_pipelines_have_one_name() -> None:
-    """Where the pipelines are is called the same by who serves them, who looks for
-    them, and their own project.
-    """
+    """The code location has the same name in its server, its client and its project."""
     command = services()["code"]["command"]
     [code_location] = yaml.safe_load((DEPLOY / "workspace.yaml").read_text(encoding="utf-8"))[
         "load_from"
@@ -370,8 +349,8 @@ def test_the_pipelines_have_one_name() -> None:
 
 
 def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mounted to begin with is a pipeline with all that its services tell it,
-    and its secrets are files that they are given.
+    """The example project's pipeline loads with its service's variables, and its
+    secrets are files.
     """
     environment = {**services()["code"]["environment"]}
     for name, value in environment.items():
@@ -390,7 +369,7 @@ def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/lake\n"
-"""What workers are given, as it stands in the compose file."""
+"""The secrets and volumes of workers, as they are in the compose file."""
 
 
 @pytest.mark.parametrize(
@@ -408,9 +387,7 @@ WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/l
 def test_workers_are_given_what_the_pipeline_names(
     worker_lines: str, missing_paths: set[str], tmp_path: Path
 ) -> None:
-    """The services that read its spec have each place in it in common; the twins, where
-    workers lack one, are found out.
-    """
+    """Driver and workers share each path in the pipeline's spec; a missing one is found."""
     text = COMPOSE.read_text(encoding="utf-8")
     assert text.count(WORKER) == 1
     lay_out(text.replace(WORKER, worker_lines), tmp_path, "127.0.0.1:1", {})

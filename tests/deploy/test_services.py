@@ -1,6 +1,4 @@
-"""The services of deploy/compose.yaml together, without a container: each one's
-command, given what the file gives it, on this machine.
-"""
+"""All services of deploy/compose.yaml together, as processes on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ pytestmark = [
 ]
 
 HOUR = "2026-01-05-01:00"
-DATABASE_PASSWORD = "C4nary of the database's"  # a test's own
+DATABASE_PASSWORD = "C4nary of the database's"  # of this test only
 
 LAUNCH = """
 mutation($of: ExecutionParams!) {
@@ -50,9 +48,7 @@ SHOWN = """
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """The brokers that are told to the services, with an hour of orders: they ask for
-    TLS and a login.
-    """
+    """A broker with TLS and a login, and an hour of orders."""
     with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
         assert isinstance(server, SecureBroker)
         create_topic(server.bootstrap, partitions=2, name="shop.orders")
@@ -70,10 +66,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path) -> None:
-    """1 All services come up. 2 The hour is materialized as the UI does it: it is in
-    the table, and its offsets are in PostgreSQL.
+    """All services together commit a window once.
 
-    3 Once more: nothing is written, and Dagster shows the receipt of the first run.
+    1. All services start.
+    2. The hour is materialized like in the UI. It is in the table, and its offsets are in
+       PostgreSQL.
+    3. It is materialized again. Nothing is written, and Dagster shows the first run's receipt.
     """
     secrets = {
         "postgres-password": DATABASE_PASSWORD.encode(),
@@ -104,7 +102,7 @@ def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path)
 
 
 def materialize(services: Composition) -> str:
-    """The run that did it, which has ended well."""
+    """Materializes the hour, asserts that the run succeeds, and returns its id."""
     where = {
         "repositoryLocationName": "pipelines",
         "repositoryName": "__repository__",
@@ -131,7 +129,7 @@ def materialize(services: Composition) -> str:
 
 
 def offsets_shown_by(materialization: Any) -> tuple[str, str, Any]:
-    """The offsets that the webserver shows, and whether the window was committed before."""
+    """Returns the offsets in the webserver's answer, and whether the window was recovered."""
     assert materialization["partition"] == HOUR
     entries = {entry["label"]: entry for entry in materialization["metadataEntries"]}
     return _ranges(json.loads(entries["receipt"]["jsonString"])), entries.get("recovered", {}).get(
@@ -150,9 +148,7 @@ def _ranges(receipt: Any) -> Any:
 
 
 def stored_offsets(services: Composition, run: str) -> Any:
-    """The offsets of a run's materialization in Dagster's storage, asked for as the
-    services do: by network, with the password.
-    """
+    """Returns the offsets of a run's materialization from PostgreSQL, read over the network."""
     conninfo = (
         f"host={services.containers['postgres'].address} port=5432 user=windrow dbname=windrow"
     )

@@ -1,10 +1,9 @@
-"""Generates `docs/settings.md` from the models of a spec: `make docs`, or `python -m
-tests.docs.settings`.
+"""Generates `docs/settings.md` from the models of a spec: `make docs`.
 
-What a setting is for is its field's description; which values it takes is said by its
-type (`Values` among the annotations, or the words of a `Literal`); its default is the
-field's, unless `Default` says it better. Where a section may be of several kinds, each
-has a table.
+`python -m tests.docs.settings` does the same. The purpose of a setting is its field's
+description. Its values come from `Values` among the annotations, or from the words of a
+`Literal`. Its default is the field's default, unless `Default` gives a text. A section with
+several kinds has a table for each kind.
 """
 
 from __future__ import annotations
@@ -73,8 +72,15 @@ clusters:
 
 @dataclass(frozen=True)
 class Table:
-    """One section's settings, or those of a section of several kinds that all of them
-    have; `kind` where it is one of several.
+    """The settings of one section.
+
+    A section of several kinds has a table of the common settings, and one for each kind.
+
+    Attributes:
+        prefix: the section's dotted path.
+        about: the text above the table.
+        kind: the kind whose settings these are, None for common settings.
+        fields: the section's fields by name.
     """
 
     prefix: str
@@ -84,13 +90,14 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """`source.start`, or `sink (kind: delta)`."""
+        """The heading of the table, such as `source.start`, or `sink`, `kind: delta`."""
         name = f"`{self.prefix}`" if self.prefix else "The pipeline"
         return name if self.kind is None else f"{name}, {self.kind}"
 
     def settings(self) -> Iterator[tuple[str, FieldInfo]]:
-        """Its own settings by their dotted names, without what is a section and nothing
-        else, and without what nobody writes.
+        """Yields the section's own settings by their dotted names.
+
+        Fields that are only sections, and fields that users don't write, are left out.
         """
         for name, field in self.fields.items():
             option_name = field.alias or name
@@ -104,7 +111,7 @@ class Table:
 
 
 def tables(model: type[BaseModel] = PipelineSpec, prefix: str = "") -> Iterator[Table]:
-    """A section's table, then those of the sections in it."""
+    """Yields the table of a section, then those of the sections in it."""
     yield from _tables_of(model.model_fields, prefix, "", None)
 
 
@@ -136,7 +143,7 @@ def _tables_of(
 
 
 def _by_option(field: FieldInfo) -> OfItsOption | None:
-    """The kinds of a section, or of the sections of a list; None where there are none."""
+    """Returns the kinds of a section, or of the sections of a list; None if it has no kinds."""
     marks = [
         m for part in typing.get_args(field.annotation) for m in getattr(part, "__metadata__", ())
     ]
@@ -144,8 +151,8 @@ def _by_option(field: FieldInfo) -> OfItsOption | None:
 
 
 def _told_elsewhere(field: FieldInfo) -> bool:
-    """Returns whether a section of several kinds says that it takes what another one takes,
-    which has the tables.
+    """Returns whether a section of several kinds refers to another section, which has
+    the tables.
     """
     return OfItsKind.of(field) is not None and any(
         isinstance(mark, Values) for mark in field.metadata
@@ -153,9 +160,9 @@ def _told_elsewhere(field: FieldInfo) -> bool:
 
 
 def _tables_by_kind(by_kind: OfItsKind, prefix: str, about: str) -> Iterator[Table]:
-    """What all kinds have once, then what each has of its own.
+    """Yields the table of the settings that all kinds have, then a table for each kind.
 
-    The option that tells them apart has the words of all.
+    The setting that names the kind has the names of all kinds.
     """
     sections = by_kind.sections()
     first = next(iter(sections.values())).model_fields
@@ -185,7 +192,7 @@ def _tables_by_kind(by_kind: OfItsKind, prefix: str, about: str) -> Iterator[Tab
 
 
 def _alike(first: FieldInfo, second: FieldInfo) -> bool:
-    """Returns whether two sections say the same of a setting."""
+    """Returns whether two fields have the same type, description and default."""
     return (first.annotation, first.description, repr(first.default)) == (
         second.annotation,
         second.description,
@@ -194,9 +201,7 @@ def _alike(first: FieldInfo, second: FieldInfo) -> bool:
 
 
 def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
-    """Every setting by its dotted name; one that several kinds of a section have is the
-    first kind's.
-    """
+    """Returns every setting by its dotted name; the first kind counts."""
     field_by_name: dict[str, FieldInfo] = {}
     for table in tables(model):
         for name, field in table.settings():
@@ -205,7 +210,7 @@ def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the text of the page."""
     return "\n".join(
         [
             INTRODUCTION,
@@ -255,7 +260,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _values(field: FieldInfo) -> str:
-    """Which values it takes: what is said of the field itself, else of its type."""
+    """Returns the values of a setting: those of the field, or those of its type."""
     field_words = [mark.words for mark in field.metadata if isinstance(mark, Values)]
     words = [field_words[-1]] if field_words else list(_words(field.annotation))
     below = words and _models(field.annotation) and not _told_elsewhere(field)
@@ -263,7 +268,7 @@ def _values(field: FieldInfo) -> str:
 
 
 def _words(annotation: object) -> Iterator[str]:
-    """Of the types in an annotation, the outermost that says its values."""
+    """Yields the values of the types in an annotation; the outermost type with values counts."""
     type_words = [
         mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Values)
     ]
@@ -281,7 +286,7 @@ def _words(annotation: object) -> Iterator[str]:
 
 
 def _default(field: FieldInfo) -> str:
-    """As it would be written."""
+    """Returns the default as a user would write it."""
     default_words = [mark.words for mark in field.metadata if isinstance(mark, Default)]
     if default_words:
         return default_words[-1]
@@ -302,7 +307,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(section: type[BaseModel]) -> str | None:
-    """What tells a kind of a section from the others: the one word that some field takes."""
+    """Returns the kind of a section: the field with one possible value, and that value."""
     for name, field in section.model_fields.items():
         words = (
             typing.get_args(field.annotation)
@@ -315,7 +320,7 @@ def _kind(section: type[BaseModel]) -> str | None:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions."""
+    """Returns the models in an annotation, also inside of unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in typing.get_args(annotation) for model in _models(part)]

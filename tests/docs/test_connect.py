@@ -1,4 +1,4 @@
-"""docs/connect.md, typed: each of Dagster's calls and each command does what the page says."""
+"""docs/connect.md: each command and each call of Dagster's API does what the page says."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ pytestmark = [
 
 PAGE = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
 PORT = "3000"
-"""The one in the page."""
+"""The port on the page."""
 
 CODED = re.compile(r"^(.*?) +# exit code (\d+)$", re.MULTILINE)
-"""A command that ends with another exit code than 0."""
+"""A command with another exit code than 0."""
 
 SAID = {
     "Status": ["'numPartitions'", "'STOPPED'", "Nothing is committed yet"],
@@ -51,7 +51,7 @@ SAID = {
     "Plugins": ["windrow.dagster.KafkaTable", "sink.kind: .*delta"],
     "Log levels": ["10:00:00Z: replaced"],
 }
-"""What is said below each heading."""
+"""Texts in the output of each heading's commands."""
 
 SPEC = """\
 type: windrow.dagster.KafkaTable
@@ -75,7 +75,10 @@ defs = dg.Definitions.merge(kafka_table(spec), dg.Definitions(executor=dg.in_pro
 
 
 def pipeline(folder: Path, broker: str, topic: str) -> None:
-    """Four hours with three messages each; the schedule's next tick is half an hour away."""
+    """Writes a pipeline's files, and produces four hours with three messages each.
+
+    The schedule's next tick is half an hour away.
+    """
     (folder / "payments").mkdir()
     (folder / "dagster_home").mkdir()
     (folder / "dagster_home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
@@ -94,7 +97,7 @@ def pipeline(folder: Path, broker: str, topic: str) -> None:
 
 @contextmanager
 def dagster(folder: Path, port: str, env: dict[str, str]) -> Iterator[None]:
-    """The other terminal, once its webserver answers."""
+    """Runs `dagster dev` inside the block, once its webserver answers."""
     command = ["dagster", "dev", "-f", "definitions.py", "--port", port]
     with (
         (folder / "dev.log").open("w") as log,
@@ -120,7 +123,7 @@ def dagster(folder: Path, port: str, env: dict[str, str]) -> Iterator[None]:
 
 
 def answers(port: str) -> bool:
-    """Whether the webserver is up."""
+    """Returns whether the webserver answers."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/server_info", timeout=10) as response:
             return bool(response.status == 200)
@@ -129,7 +132,7 @@ def answers(port: str) -> bool:
 
 
 def sections(page: str) -> Iterator[tuple[str, str]]:
-    """The headings of the page, each with its commands; one whose exit code is told has it."""
+    """Yields the headings of the page with their commands; exit codes other than 0 are checked."""
     for part in page.split("\n## "):
         commands = "".join(re.findall(r"^```sh\n(.*?)^```", part, re.DOTALL | re.MULTILINE))
         coded = CODED.sub(r"code=0; \1 || code=$?; [ $code = \2 ]", commands)
@@ -137,8 +140,9 @@ def sections(page: str) -> Iterator[tuple[str, str]]:
 
 
 def test_the_page_is_true(kafka: str, topic: TopicFactory, tmp_path: Path) -> None:
-    """Typed in its order beside a real webserver, every call of the page is answered and every
-    command ends as the page says; below each heading what it is about is said.
+    """All commands of the page, run in order with a real webserver, end as the page says.
+
+    The output below each heading has the expected texts.
     """
     pipeline(tmp_path, kafka, topic())
     env = {name: value for name, value in os.environ.items() if name not in OURS}

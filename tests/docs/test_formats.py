@@ -1,5 +1,6 @@
-"""docs/formats.md, docs/registry.md and docs/change-data.md do what they say: each of their
-messages, decoded by the example that it stands under, becomes what stands beside it.
+"""docs/formats.md, docs/registry.md and docs/change-data.md: each example message is decoded.
+
+The result must be the one on the page.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ sink: {path: table}
 
 @dataclass(frozen=True)
 class Example:
-    """What a spec says, the schema (that of the example before, if none stands there),
-    and messages: cells by their heads.
+    """An example on the page.
 
-    `proto`: the file beside the spec, where its format wants one; `schemas`: what its
-    registry has, with the ids 1, 2, ...
+    Attributes:
+        decode: the section of the spec.
+        proto: the .proto file in the spec's folder, if the format needs one.
+        schemas: the schemas of the registry, with the ids 1, 2 and so on.
+        schema: the Python schema, or that of the example before.
+        messages: the rows of the table; each has its cells by heading.
     """
 
     decode: str
@@ -60,7 +64,7 @@ class Example:
 
 
 def examples() -> Iterator[Example]:
-    """In the order of the pages."""
+    """Yields the examples in the order of the pages."""
     schema = ""
     for decode, proto, schemas, model, table in BLOCK.findall(PAGES):
         schema = model or schema
@@ -81,7 +85,7 @@ EXAMPLES = list(examples())
 
 
 def octets(cell: str) -> bytes | None:
-    """A cell's bytes: what stands in code formatting, with Python's escapes; `none` is null."""
+    """Returns the bytes of a cell, which has Python's escapes; None for `none`."""
     return (
         None
         if cell == "none"
@@ -93,12 +97,12 @@ def octets(cell: str) -> bytes | None:
 
 
 def headers(cell: str) -> list[tuple[str, bytes | None]]:
-    """`name: value` pairs."""
+    """Returns the headers in a cell, which has `name: value` pairs."""
     return [(name, octets(value)) for name, value in re.findall(r"`([\w-]+): ([^`]*)`", cell)]
 
 
 def became(decoded: Decoded) -> str:
-    """As the page writes it."""
+    """Returns the result of a message in the form of the page."""
     if decoded.rows.num_rows:
         return ", ".join(f"`{json.dumps(row, default=_text)}`" for row in decoded.rows.to_pylist())
     return (
@@ -124,8 +128,9 @@ def _text(value: Any) -> str:
 def test_each_message_becomes_what_stands_beside_it(
     example: Example, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """The spec loads, and each message is the row or the dead letter that the page
-    says: also where none of the spec's files is.
+    """Each message of an example becomes the row or dead letter on the page.
+
+    The decoder works in another process without the spec's files.
     """
     (tmp_path / "schema.py").write_text(example.schema)
     (tmp_path / "visit.proto").write_text(example.proto)
@@ -174,7 +179,7 @@ def test_each_message_becomes_what_stands_beside_it(
 
 
 def test_every_format_has_an_example() -> None:
-    """Whatever a value or a key may be is shown."""
+    """The pages have an example for each format of values, and key formats are among them."""
     formats_of_examples = [
         re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"]
         for example in EXAMPLES

@@ -1,5 +1,6 @@
-"""What the pages name is there: paths, classes, links and headings; and the guide leads
-to where a change starts.
+"""Paths, names, links and headings that the pages mention exist.
+
+The guide has a place for each change.
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ PAGES = ["README.md", "DESIGN.md", "FLINK.md"] + [
 ]
 FOLDERS = "airflow|ingest|assets|resources|tests|docs|dagster_home|deploy"
 PATH = re.compile(rf"((?:{FOLDERS})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
-"""A path of the project in code formatting, perhaps with names that are defined there:
-`ingest/errors.py: SpecError`.
+"""A path of the project in code formatting, and names that its file defines.
+
+For example `ingest/errors.py: SpecError`.
 """
 
 
 def text(page: str) -> str:
-    """A page of the project."""
+    """Returns the text of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 
 def prose(page: str) -> str:
-    """A page without its code blocks, which may be of somebody else's project."""
+    """Returns a page without its code blocks, which may be about another project."""
     return re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE)
 
 
 def names_in(path: Path) -> set[str]:
-    """The names that a module defines at its top, and the methods of its classes."""
+    """Returns the names at a module's top level, and the methods of its classes."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -52,16 +54,14 @@ def names_in(path: Path) -> set[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """What a link can point at within a page: its headings, as GitHub writes them."""
+    """Returns the anchors of a page: its headings in GitHub's form."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_is_there(page: str) -> None:
-    """A reader who follows a path finds the file, and in it the names that stand behind
-    the path.
-    """
+    """Each path on a page exists, and its file defines the names after the path."""
     bad_spans = []
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         meant = PATH.fullmatch(span)
@@ -76,7 +76,7 @@ def test_every_path_is_there(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str) -> None:
-    """Links within the project lead to a page that is there, and to a heading of it."""
+    """Each link within the project leads to an existing page and heading."""
     bad_links = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         file, _, anchor = target.partition("#")
@@ -135,14 +135,12 @@ CHANGES = (
     "how it is deployed: image, services, users",
     "how a schema registry is asked: sign-in, tokens, TLS, timeouts",
 )
-"""What a newcomer may want to change first; each has one place to start."""
+"""Changes that a new developer may want to make; each has one place to start."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_guide_says_where_a_change_starts(change: str) -> None:
-    """Each change has one row, whose second cell names one place first, and whose last
-    names what would notice a mistake.
-    """
+    """Each change has one row, which names the place to start first, and tests last."""
     rows = [
         [cell.strip() for cell in line.strip().strip("|").split("|")]
         for line in text("DESIGN.md").splitlines()

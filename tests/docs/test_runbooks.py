@@ -1,4 +1,4 @@
-"""The runbooks, typed: each trouble is made, and what its page says brings all back to green."""
+"""The runbooks: each trouble is caused, and the page's commands repair it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FENCE = re.compile(r"^ *```(sh|text|yaml)\n(.*?)^ *```", re.DOTALL | re.MULTILIN
 
 
 def words(text: str) -> str:
-    """Without line breaks."""
+    """Returns a text without line breaks."""
     return " ".join(text.split())
 
 
 def commit_hours(stage: Stage, first: int, last: int) -> None:
-    """These hours are in the table."""
+    """Commits hours."""
     stage.json("run", stage.spec, "--window", f"{hour(first)}/{hour(last)}")
 
 
 def set_to(stage: Stage, section: str) -> None:
-    """The spec with another section: one line, `name: ...`."""
+    """Replaces a section of the spec, given as one line `name: ...`."""
     name, spec = section.partition(":")[0], Path(stage.spec)
     lines = [line for line in spec.read_text().splitlines() if not line.startswith(f"{name}:")]
     spec.write_text("\n".join([*lines, section.strip(), ""]))
@@ -50,7 +50,7 @@ def anew(stage: Stage) -> None:
 
 
 def near(stage: Stage) -> None:
-    """Messages are kept for 25 hours, and the oldest ones are a day old."""
+    """Makes a topic that keeps messages for 25 hours, with messages that are a day old."""
     stage.broker = MemoryBroker()
     stage.broker.create_topic("shop.things", partitions=2, retention_ms=25 * 3_600_000)
     for n in range(3):
@@ -58,14 +58,14 @@ def near(stage: Stage) -> None:
 
 
 def delete_all(stage: Stage) -> None:
-    """Retention takes all that is there."""
+    """Deletes all records of the topic, like retention does."""
     tps = [TopicPartition("shop.things", n) for n in range(2)]
     for tp, end in stage.broker.stable_ends(tps).items():
         stage.broker.delete_records(tp, end.offset)
 
 
 def changed(stage: Stage) -> None:
-    """The table was begun with a narrower number than the model has now."""
+    """Makes a table with a narrower type than the model has now."""
     schema = stage.folder / "schema.py"
     schema.write_text(SCHEMA.replace("pl.Int64", "pl.Int32"))
     commit_hours(stage, 0, 1)
@@ -73,7 +73,7 @@ def changed(stage: Stage) -> None:
 
 
 def disagree(stage: Stage) -> None:
-    """A second pipeline on the topic; in the first one's table somebody has deleted a row."""
+    """Runs two pipelines on the topic, and deletes a row from the first one's table."""
     second_spec = Path(stage.spec).read_text().replace("id: things", "id: others")
     (stage.folder / "other.yaml").write_text(second_spec.replace("lake/things", "lake/others"))
     commit_hours(stage, 0, 1)
@@ -82,7 +82,7 @@ def disagree(stage: Stage) -> None:
 
 
 def restored(stage: Stage) -> None:
-    """The table is the copy from before its newest hour."""
+    """Restores the table from before its newest hour."""
     commit_hours(stage, 0, 1)
     shutil.copytree(stage.folder / "lake", stage.folder / "kept")
     commit_hours(stage, 1, 2)
@@ -100,18 +100,19 @@ TROUBLES: dict[str, Callable[[Stage], None]] = {
     "upgrade": lambda stage: commit_hours(stage, 0, 1),
 }
 MEANWHILE = {("retention", "--window 2026-01-05T02:00:00Z"): delete_all}
-"""What happens before a page's first command with some words."""
+"""What happens right before the page's first command with these words."""
 
 LINKED = {"refused-hour", "retention", "schema-changed", "topic-made-anew", "restored-backup"}
-"""The pages that a message leads to."""
+"""The pages that a message refers to."""
 
 
 @pytest.mark.slow
 @pytest.mark.some(2)
 @pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
 def test_a_runbook_helps(stage: Stage, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command ends as the page says, and each text is said by the commands before
-    it; the message that brings somebody there names the page; at its end all windows verify.
+    """Each command of the page ends as the page says, and the page's texts are in the output.
+
+    The message about the trouble names the page. At the end verification finds nothing.
     """
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_untried", lambda: None)

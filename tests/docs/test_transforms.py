@@ -1,4 +1,4 @@
-"""docs/transforms.md: each line of SQL on the page does what the page says."""
+"""docs/transforms.md: each SQL statement on the page does what the page says."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ GIVEN: dict[str, dict[str, object]] = {
     "`ReplaceField`": {"customer": "Ada"},
     "`TimestampConverter`": {"made": "2026-01-05", "ms": AT},
 }
-"""What each line makes of the row; nothing where it is left out."""
+"""The columns that each statement makes of the row; empty if it filters the row out."""
 
 
 def test_every_line_of_sql_is_tried() -> None:
-    """No line of the page is without its result here."""
+    """Each statement on the page has its result in this module."""
     assert set(LINES) == set(GIVEN)
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
 def test_a_line_gives_what_the_transform_gave(name: str) -> None:
-    """The columns that it makes have the values; a filter keeps or leaves the row."""
+    """A statement gives the columns of the replaced transform, or filters the row."""
     rows = pa.RecordBatch.from_pylist(
         [ROW],
         schema=pa.schema(
@@ -123,19 +123,19 @@ CASTS = {
     "7 / 2": 3.5,
     "7 // 2": 3,
 }
-"""What the page says of DuckDB's expressions, and what they give."""
+"""The page's DuckDB expressions, and their values."""
 
 
 @pytest.mark.parametrize("expression", CASTS)
 def test_what_the_page_says_of_duckdb(expression: str) -> None:
-    """Casts of texts, offsets, numbers within JSON: whoever relies on the page gets that."""
+    """DuckDB's expressions have the values that the page says."""
     rows = pa.record_batch({"text": ["4111"]})
     transformed = apply(Sql(f"SELECT {expression} AS value FROM rows"), decoded(rows))
     assert transformed.rows["value"].to_pylist() == [CASTS[expression]]
 
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:
-    """The page's Python and its section of the spec go together."""
+    """The page's Python function works with the page's section of the spec."""
     code = next(c for c in CODE if "def " in c)
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
@@ -147,7 +147,7 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's two ways to ask one go with its model."""
+    """The page's two ways to call a service work with the page's model."""
     monkeypatch.setenv("GEO_TOKEN", "x")
     (tmp_path / "geo.py").write_text(next(c for c in CODE if "class Place" in c))
 
@@ -172,7 +172,7 @@ def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_steps_of_the_page_are_taken() -> None:
-    """Each section of a spec, as it stands there."""
+    """Each section of a spec on the page is valid."""
     sections = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
     transforms = [TransformSpec.model_validate(yaml.safe_load(s)["transform"]) for s in sections]
     steps = [step for section in transforms for step in section.steps]

@@ -1,5 +1,6 @@
-"""docs/write-your-own.md, with its sink in docs/sinks/writing.md: the distribution is installed,
-keeps windrow's contracts, and runs.
+"""docs/write-your-own.md and docs/sinks/writing.md: the plugin can be installed and used.
+
+It passes windrow's contract suites.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ LINES = [
     b"level=info ms=soon",
 ]
 ROWS = [("info", "A***", "UA", 12), ("warn", "B***", None, None), ("info", "C***", None, 7)]
-"""What they become; lima has no country, and oslo no row in the lookup."""
+"""The rows of `LINES`: lima has no country, and oslo no row in the lookup table."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the page's distribution is installed, as pip would."""
+    """A folder into which the page's distribution is installed, like pip does."""
     project, site = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site")
     for name, text in FILES.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -67,17 +68,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The distribution is there for this process, and for those that it starts."""
+    """The distribution, importable in this process and its children."""
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    monkeypatch.setattr(kinds, "LOADED", {})  # workers of later tests need none of them
+    monkeypatch.setattr(kinds, "LOADED", {})  # workers of later tests don't need these kinds
     yield site
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme_windrow"]:
         del sys.modules[name]
 
 
 def spec_in(folder: Path) -> Path:
-    """The page's pipeline, and the table of its lookup."""
+    """Writes the pages' pipeline, and the table of its lookup."""
     spec = folder / "logs.yaml"
     spec.write_text(FILES["logs.yaml"])
     (folder / "zones.csv").write_text("zone,country\nkyiv,UA\nlima,\n")
@@ -85,20 +86,20 @@ def spec_in(folder: Path) -> Path:
 
 
 def read_rows(folder: Path) -> list[tuple[Any, ...]]:
-    """The rows that the page's sink has, in order."""
+    """Returns the rows of the pages' sink, in order."""
     with duckdb.connect(str(folder / "lake.duckdb")) as database:
         query = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
         return database.execute(query).fetchall()
 
 
 def test_a_format_fits_on_a_screen() -> None:
-    """It takes at most sixty lines."""
+    """The format on the page has at most sixty lines."""
     assert len(FILES["acme_windrow/logfmt.py"].splitlines()) <= 60
     assert all(len(line) <= 100 for text in FILES.values() for line in text.splitlines())
 
 
 def suites(site: Path, folder: Path, *which: str) -> None:
-    """Runs the page's tests, as somebody who has installed windrow would."""
+    """Runs the pages' tests like a plugin's developer would."""
     (folder / "test_contracts.py").write_text(FILES["test_contracts.py"])
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *which]
     done = subprocess.run(
@@ -116,19 +117,19 @@ def suites(site: Path, folder: Path, *which: str) -> None:
 
 @pytest.mark.slow
 def test_the_kinds_keep_the_contracts(site: Path, tmp_path: Path) -> None:
-    """The format, the step and the source of lookups pass the suites that the package has."""
+    """The format, the step and the lookup source pass the package's contract suites."""
     suites(site, tmp_path, "-k", "not Duckdb or at_once or second_commit or lost_answer")
 
 
 @pytest.mark.long
 def test_the_sink_keeps_the_contracts(site: Path, tmp_path: Path) -> None:
-    """The kind of sink passes all of its suites."""
+    """The kind of sink passes all of its contract suites."""
     suites(site, tmp_path, "-k", "Duckdb")
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The page's pipeline on a topic in memory, with tasks in this process."""
+    """The pages' pipeline on a topic in memory, with tasks in this process."""
     broker = MemoryBroker()
     broker.create_topic("logs", partitions=1)
     for n, line in enumerate(LINES):
@@ -144,8 +145,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 @pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_the_pipeline_by_the_command(stage: Stage) -> None:
-    """Every command takes the plugins as it takes windrow's own kinds: they are planned, run,
-    shown and verified; Dagster has the table, and editors the options.
+    """Every command accepts the plugins like windrow's own kinds.
+
+    Dagster has the table, and the JSON schema accepts the options.
     """
     assert distribution("acme-windrow").version == "1.0"
     spec = spec_in(stage.folder)
@@ -183,7 +185,7 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
 @pytest.mark.spark
 @pytest.mark.usefixtures("installed")
 def test_the_pipeline_on_kafka_and_spark(kafka: str, tmp_path: Path) -> None:
-    """Run in a process of its own, with Spark's workers, by nothing but the command."""
+    """The pipeline runs in a separate process with Spark's workers, only with the command."""
     topic = create_topic(kafka, 1)
     produce(kafka, topic, [Put(line, millis(1, n)) for n, line in enumerate(LINES)])
     spec = spec_in(tmp_path)

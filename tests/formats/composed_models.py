@@ -1,4 +1,4 @@
-"""Schemas whose columns come from key, value and headers."""
+"""Models whose columns come from the key, the value and the headers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Sale(pa.DataFrameModel):
-    """The shop and the number are the key's, the trace a header's."""
+    """A model with `shop` and `number` from the key, and `trace` from a header."""
 
     shop: pl.String
     amount: pl.Int64
@@ -16,21 +16,21 @@ class Sale(pa.DataFrameModel):
 
 
 class Named(pa.DataFrameModel):
-    """Key and value have a field `id` each."""
+    """A model for a key and a value that both have a field `id`."""
 
     key_id: pl.Int64
     id: pl.Int64
 
 
 class Strict(pa.DataFrameModel):
-    """The header must be there."""
+    """A model whose header column isn't nullable."""
 
     id: pl.Int64
     source: pl.Binary
 
 
 class Wide(pa.DataFrameModel):
-    """A column of each type that key and value can agree on."""
+    """A column of each type that can be compared between key and value."""
 
     a: pl.Int64 = pa.Field(nullable=True)
     b: pl.String = pa.Field(nullable=True)
@@ -42,14 +42,14 @@ class Wide(pa.DataFrameModel):
 
 
 class Nested(pa.DataFrameModel):
-    """A column that can't be compared."""
+    """A model with a column that can't be compared."""
 
     id: pl.Int64
     tags: pl.List(pl.String)
 
 
 class Letters(pa.DataFrameModel):
-    """Not as the words' format has them."""
+    """A model whose columns differ in type from those of the format `words`."""
 
     word: pl.String
     letters: pl.String

@@ -1,4 +1,4 @@
-"""A compiled pass beside the truth, which is the strict way."""
+"""Comparison of a compiled pass with the strict decoder, which is the reference."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from windrow.ingest.schema.columns import Columns
 
 
 class Both:
-    """The pass and the truth, for some columns.
+    """A compiled pass and a strict decoder for the same columns.
 
-    `exact`: the pass takes all that the strict way takes; else it may leave some to that.
-    `fast_rows`: what it took of the messages that were compared last; `ignored`: of each of these,
-    whether the strict way saw a field that no column is for.
+    Attributes:
+        fast_rows: the result of the compiled pass for the messages that were compared last.
+        exact: whether the pass takes everything that the strict decoder takes. If false, it may
+            leave some messages to the strict decoder.
+        ignored: for each compared message, whether the strict decoder saw a field without a
+            column.
     """
 
     fast_rows: Any
@@ -29,7 +32,11 @@ class Both:
         self.ignored = list[bool]()
 
     def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
-        """Prove the promise for each message; how many the pass took, and how many are rows."""
+        """Checks each message's result by both decoders.
+
+        Returns:
+            The number of messages that the pass took, and the number of rows.
+        """
         fast_rows = self.fast_rows = self.fast.decode(pa.array(messages, pa.binary()))
         self.ignored.clear()
         truth = [self.strictly(message) for message in messages]
@@ -47,12 +54,12 @@ class Both:
             array.validate(full=True)
             assert array.type == column.type
             expected_array = pa.array([row[i] for row in expected], column.type)
-            # repr: 0.0 is not -0.0
+            # repr distinguishes 0.0 from -0.0.
             assert repr(array.to_pylist()) == repr(expected_array.to_pylist()), column.name
         return sum(mask), sum(rows)
 
     def strictly(self, message: bytes) -> list[Any] | str:
-        """The truth: values, or a reason."""
+        """Returns the strict decoder's values, or the reason of its refusal."""
         self.strict.truncation.ignored = False
         try:
             return self.strict.decode(message)  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
-"""Rows of key, value and headers: each column from its place, each message refused
-whole, by the first part that refuses it.
+"""Rows that come from key, value and headers.
+
+A message is refused whole, by the first part that refuses it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HERE = Path(__file__).parent
 
 
 def decoder_of(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
-    """What a spec's `decode` makes."""
+    """Returns the decoder of a `decode` section."""
     return make_decoder(
         JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}),
         HERE,
@@ -59,7 +60,7 @@ KEY = b'{"shop":"a","number":7}'
 
 
 class TestComposed(DecoderContract):
-    """Messages with a good key keep the contract of every format."""
+    """Messages with a good key fulfil the contract of every format."""
 
     GOOD: ClassVar = [b'{"amount":1}', b'{"amount":2,"shop":5}', b' {"amount":3}']
     BAD: ClassVar = [b'{"amount":"hunter2"}', b"hunter2", b'{"hunter2":1}']
@@ -73,14 +74,14 @@ class TestComposed(DecoderContract):
 
 
 def decoded(decoder: Decoder, messages: pa.RecordBatch) -> Decoded:
-    """The verdicts, of the shape that all promise."""
+    """Decodes messages and checks the shape of the result."""
     batch = decoder.open()(messages)
     check_shape(batch, decoder.columns.arrow_schema, messages.num_rows)
     return batch
 
 
 def test_each_column_comes_from_its_place() -> None:
-    """The columns stand in the schema's order, whatever part of the message they come from."""
+    """The columns are in the model's order, whichever part of the message they come from."""
     messages = messages_with(
         [b'{"amount":5,"shop":"not this"}'],
         [KEY],
@@ -92,8 +93,9 @@ def test_each_column_comes_from_its_place() -> None:
 
 
 def test_the_first_part_that_refuses_a_message_says_why() -> None:
-    """The key is asked first, then the headers, then the value; and what stands beside
-    a refused message stays what it is.
+    """The key is judged first, then the headers, then the value.
+
+    A refused message doesn't change its neighbours.
     """
     keys = [KEY, None, b"{", KEY, KEY, b'{"shop":1,"number":1}', KEY]
     values = [b'{"amount":0}', b"{", b"{", b"{", b'{"amount":4}', b'{"amount":5}', b'{"amount":6}']
@@ -133,9 +135,7 @@ def test_the_first_part_that_refuses_a_message_says_why() -> None:
 
 
 def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
-    """A message whose key is refused is a dead letter, also where messages without a
-    value are dropped.
-    """
+    """A message with a refused key is a dead letter, even if tombstones are dropped."""
     decoder = decoder_of(
         "Sale",
         key={"fields": ["number", "shop"]},
@@ -152,7 +152,7 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
 
 
 def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
-    """The schema has both under names of their own, the messages under one."""
+    """A prefix distinguishes the key's columns from the value's columns of the same name."""
     decoder = decoder_of(
         "Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key"
     )
@@ -183,7 +183,7 @@ def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
 def test_keys_of_formats_with_a_schema(
     key: dict[str, Any], octets: tuple[bytes, bytes], tmp_path: Path
 ) -> None:
-    """They name their fields by themselves, and a prefix is the model's alone."""
+    """A format with a schema reads the key's fields by their own names, without the prefix."""
     (tmp_path / "composed_models.py").write_text((HERE / "composed_models.py").read_text())
     (tmp_path / "key.proto").write_text('syntax = "proto3"; message K { int64 id = 1; }')
     section = JsonSection.model_validate(
@@ -201,7 +201,7 @@ def test_keys_of_formats_with_a_schema(
 
 
 def test_an_avro_key_without_a_usable_schema() -> None:
-    """What is wrong with it is told by the key's own setting."""
+    """An unusable schema of the key raises SpecError that names the key's setting."""
     key = {"format": "avro", "writer_schema": '{"type": "record"}', "fields": ["shop"]}
     with pytest.raises(SpecError, match=r"decode\.key\.writer_schema"):
         decoder_of("Sale", key=key, fields_include="except_key").open()
@@ -228,8 +228,9 @@ VALUES = st.fixed_dictionaries(
 def test_key_and_value_must_agree(
     pairs: list[tuple[dict[str, Any], dict[str, Any]]], names: list[str]
 ) -> None:
-    """Where both have a column, a message whose key says something else is refused for
-    the first such column; null is like null alone.
+    """A message whose key and value differ in a column is refused for the first such column.
+
+    Null equals only null.
     """
     decoder = decoder_of("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
@@ -259,7 +260,10 @@ def test_key_and_value_must_agree(
 
 
 def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
-    """It is counted once, and not at all where it is refused."""
+    """A message that loses a part of a timestamp in key and value counts once.
+
+    A refused message doesn't count.
+    """
     fine, coarse = (
         f'{{"d": "2026-01-05T09:00:00.{fraction}Z"}}'.encode() for fraction in ("1234567", "123456")
     )
@@ -279,9 +283,7 @@ def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
 
 
 def test_a_header_that_must_be_there() -> None:
-    """Its bytes are the column as they are; without it, or without its value, the
-    message is refused.
-    """
+    """A header's bytes become the column. A missing header or value refuses the message."""
     decoder = decoder_of("Strict", headers={"source": "src"})
     messages = messages_with(
         [b'{"id":1}'] * 4,
@@ -303,7 +305,7 @@ def test_a_header_that_must_be_there() -> None:
     )
 )
 def test_of_several_headers_the_last_counts(headers: list[list[tuple[str, bytes | None]]]) -> None:
-    """In each message by itself, also in a part of a batch."""
+    """The last of several headers with the same name counts, also in a slice of a batch."""
     column = pa.array(
         [[{"key": k, "value": v} for k, v in message_headers] for message_headers in headers],
         HEADERS,
@@ -314,7 +316,7 @@ def test_of_several_headers_the_last_counts(headers: list[list[tuple[str, bytes 
 
 
 def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> None:
-    """A format that makes several rows of a message, or none, works with a key as with none."""
+    """A format that makes several rows of a message, or none, works with a key too."""
     (tmp_path / "m.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n   "
         " word: pl.String\n    id: pl.Int64\n    letters: pl.Int32\n"
@@ -375,7 +377,10 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
     ],
 )
 def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], message: str) -> None:
-    """It is refused before anything is read, with the column and the setting."""
+    """An unusable model raises SpecError before anything is read.
+
+    The error has the column and the setting.
+    """
     decoder = decoder_of(model, **decode)
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=message):
@@ -383,8 +388,9 @@ def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], message: 
 
 
 def test_parts_that_do_not_give_what_they_should() -> None:
-    """A format that gives other columns than it was asked for is noticed before
-    anything is read, also where these are the key's.
+    """A decoder with other columns than requested raises SpecError before anything is read.
+
+    This holds for columns that belong to the key too.
     """
     sale, named = "composed_models.py:Sale", "composed_models.py:Named"
     key = RowDecoder(ModelReference(sale, HERE), JsonEncoding(), part=Part(only=("shop",)))
@@ -426,7 +432,7 @@ def test_parts_that_do_not_give_what_they_should() -> None:
 
 
 class TestKeyed(TestComposed):
-    """The contract of every format holds where messages without a value delete."""
+    """The contract of every format holds if messages without a value delete rows."""
 
     @pytest.fixture
     def decoder(self) -> Decoder:
@@ -440,8 +446,9 @@ class TestKeyed(TestComposed):
 
 
 def test_a_message_without_a_value_deletes_by_its_key() -> None:
-    """It takes the row of its key out, whatever its headers are; a key that is refused
-    is a dead letter; an empty value is a value.
+    """A message without a value deletes the row of its key, whatever its headers are.
+
+    A refused key is a dead letter. An empty value is a value.
     """
     keys = [KEY, KEY, b"no", b'{"shop":"b","number":0}', KEY, KEY]
     values = [None, b'{"amount":1}', None, None, b"", None]
@@ -468,9 +475,7 @@ def test_a_message_without_a_value_deletes_by_its_key() -> None:
 
 @pytest.mark.parametrize("primary_key", [(), ("amount",), ("number", "amount")])
 def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str, ...]) -> None:
-    """Where its key doesn't have the whole primary key, or there is none, it is what
-    the format says of it.
-    """
+    """The value's format judges a message without a value if its key lacks a primary key column."""
     decoder = decoder_of(
         "Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key"
     )
@@ -480,7 +485,7 @@ def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str
 
 @dataclass(frozen=True)
 class Struck(WordsDecoder):
-    """Words, of which those that begin with a minus are deleted."""
+    """Words as rows. Words that begin with a minus are deleted."""
 
     primary_key: tuple[str, ...] | None = None
 
@@ -500,8 +505,9 @@ class Struck(WordsDecoder):
 
 
 def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> None:
-    """What the value doesn't have of the primary key, its message's key has; both stand
-    in the order of the primary key.
+    """Columns of the primary key that the value lacks come from the message's key.
+
+    Both are in the order of the primary key.
     """
     (tmp_path / "m.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n   "
@@ -549,7 +555,7 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
 
 
 def test_who_can_tell_deletes_is_asked() -> None:
-    """A format of change events gives them where the table has a primary key, and there alone."""
+    """A format of change events gives deletes only if the table has a primary key."""
     section = StruckSection()
     assert make_decoder(section, HERE) == Struck(9)
     assert make_decoder(section, HERE, ("word",)) == Struck(9, ("word",))

@@ -1,5 +1,6 @@
-"""A format is a folder and one line of the table of kinds: one that these tests add
-goes all the way from a spec to a table.
+"""A format needs a folder and a line in the table of kinds.
+
+The format that these tests add works from a spec to a table.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Word(pa.DataFrameModel):
 
 
 class TestWords(DecoderContract):
-    """The format of these tests keeps the contract of every format."""
+    """The format of these tests fulfils the contract of every format."""
 
     GOOD: ClassVar = [b"one", b"two words", b"the same same word"]
     BAD: ClassVar = [b"\xffhunter2", b"hunter2 " * 9, "hünter hunter2".encode()]
@@ -64,7 +65,7 @@ class TestWords(DecoderContract):
         return WordsDecoder(most=8)
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
-        """Megabytes of one byte are one word here."""
+        """Megabytes of one byte are one word."""
         assert self.decode_values(decoder, [b"a", b"\x00" * (4 << 20), b"b"]).rows[
             "letters"
         ].to_pylist() == [1, 4 << 20, 1]
@@ -72,13 +73,13 @@ class TestWords(DecoderContract):
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All that is done to add the format."""
+    """The registration of the format `words`."""
     monkeypatch.setitem(FORMATS, "words", "tests.formats.words:WordsSection")
     return iter(())
 
 
 def attributes(folder: Path, **decode: Any) -> dict[str, Any]:
-    """A spec of words."""
+    """Returns a spec of the format `words`."""
     return {
         "id": "words",
         "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
@@ -92,7 +93,7 @@ def attributes(folder: Path, **decode: Any) -> dict[str, Any]:
 
 
 def pipeline(folder: Path, values: list[bytes | None], **decode: Any) -> Pipeline:
-    """What a spec is made into, on a topic in memory."""
+    """Returns the assembled pipeline of a spec, on a topic in memory."""
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
     for i, value in enumerate(values):
@@ -102,15 +103,16 @@ def pipeline(folder: Path, values: list[bytes | None], **decode: Any) -> Pipelin
 
 
 def look(folder: Path) -> list[tuple[Any, ...]]:
-    """The table's rows in their order: offset, ordinal, word and letters."""
+    """Returns the table's rows in order: offset, ordinal, word and letters."""
     table = pl.concat([pl.DataFrame(piece) for piece in delta_pieces(str(folder / "table"))])
     return table.select("_offset", "_ordinal", "word", "letters").rows()
 
 
 @pytest.mark.usefixtures("words")
 def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
-    """A message becomes none, one or several rows, each with its ordinal; the receipt
-    counts messages and rows, and the table verifies.
+    """A message becomes any number of rows, each with its ordinal.
+
+    The receipt counts messages and rows, and the table verifies.
     """
     words_pipeline = pipeline(
         tmp_path, [b"a bc", b"", None, b"one", b"x x x", b"\xff", b"a b c d e"], most=4
@@ -159,8 +161,9 @@ def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("words")
 def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
-    """A row that breaks one makes its whole message a dead letter of the stage `rules`:
-    none of the message's rows is in the table.
+    """A row that breaks a rule makes its whole message a dead letter of the stage `rules`.
+
+    The table has none of the message's rows.
     """
     (tmp_path / "rules.py").write_text(RULES)
     words_pipeline = pipeline(tmp_path, [b"a B c", b"d e", b"F G"], schema="rules.py:Word")
@@ -174,7 +177,10 @@ def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("words")
 def test_a_schema_that_is_not_the_formats(tmp_path: Path) -> None:
-    """Rules for other columns than come are told before anything is read, with what differs."""
+    """A model whose columns differ from the decoder's raises SpecError before anything is read.
+
+    The error names the differences.
+    """
     (tmp_path / "rules.py").write_text(
         RULES.replace("letters: pl.Int32", "length: pl.Int32").replace("pl.String =", "pl.Int64 =")
     )
@@ -188,9 +194,7 @@ def test_a_schema_that_is_not_the_formats(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("words")
 def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
-    """What another format takes is an unknown key, at its place; the JSON schema that
-    editors see says the same.
-    """
+    """An option of another format is an unknown key. The JSON schema for editors says the same."""
     with pytest.raises(
         SpecError,
         match=(
@@ -242,7 +246,7 @@ def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_format_that_is_not_there(tmp_path: Path, decode: object, says: str) -> None:
-    """It is refused with the one that is meant, or with all that there are."""
+    """An unknown format raises SpecError that suggests a similar name or lists all formats."""
     with pytest.raises(SpecError) as refused:
         parse_spec({**attributes(tmp_path), "decode": decode}, tmp_path)
     assert says in refused.value.message
@@ -250,7 +254,7 @@ def test_a_format_that_is_not_there(tmp_path: Path, decode: object, says: str) -
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_line_of_the_table_is_a_kind(name: str) -> None:
-    """Each format can be described, and its section says the name that it stands under."""
+    """Each format has a section, and the section has the format's name."""
     section = section_at(FORMATS[name])
     assert issubclass(section, FormatSection)
     assert section.model_fields["format"].default == name
@@ -258,9 +262,7 @@ def test_every_line_of_the_table_is_a_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"string", "raw"}))
 def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: str) -> None:
-    """What the spec says reaches the columns of the section's part of the schema, by
-    which each format decodes.
-    """
+    """The spec's setting for finer timestamps reaches the columns of each format."""
     needed = {
         "schema": "a.py:A",
         "descriptor": "a.proto",

@@ -1,4 +1,4 @@
-"""The compiled passes look at no byte that isn't theirs."""
+"""The compiled passes read no byte outside their messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_no_byte_outside_its_memory_is_looked_at(kind: str) -> None:
-    """The same code with checks of all bounds, in a process of its own, on what the format's own
-    tests make up: no index is ever wrong.
+    """The compiled passes never use a wrong index.
+
+    Each format's own comparison runs in a process in which numba checks the bounds of arrays.
     """
     done = subprocess.run(
         [sys.executable, "-m", f"tests.formats.{kind}.test_onepass"],

@@ -1,9 +1,8 @@
-"""What well-known producers write, through the `decode` section that one would write
-for it, becomes what they meant.
+"""Values of well-known producers are read as meant, with the producer's `decode` section.
 
-One line a form: each is also judged, at its edges, in the corpus of its format. What
-Protobuf's producers write stands only there: files that serializers don't register,
-nanoseconds, entries of maps with unknown fields.
+One case for each form; the corpus of each format has the edge cases. Some forms of Protobuf's
+producers are only in the tests of Protobuf: files that serializers don't register, nanoseconds,
+and entries of maps with unknown fields.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ BYTES = {"decimal_format": "base64"}
 
 
 def at(micros: int = 0, hour: int = 9) -> datetime:
-    """On 5 January 2026."""
+    """Returns a time on 5 January 2026."""
     return datetime(2026, 1, 5, hour, 0, 0, micros, UTC)
 
 
 def debezium(**after: Any) -> bytes:
-    """A new row."""
+    """Returns Debezium's event of a new row."""
     return json.dumps({"op": "c", "before": None, "after": after}).encode()
 
 
 def canal(kind: str, *data: dict[str, Any], **more: Any) -> bytes:
-    """Canal's flat message."""
+    """Returns Canal's flat message."""
     return json.dumps(
         {
             "type": kind,
@@ -193,13 +192,14 @@ JSON: dict[str, tuple[dict[str, Any], str, bytes, Any]] = {
         2.0**-149,
     ),
 }
-"""What `decode` says, the type of the column `v`, the message, and its value, or the
-reason of a dead letter, or `filtered`.
+"""Cases: the `decode` section, the type of the column `v`, the message and the result.
+
+The result is the column's value, the reason of a dead letter, or `filtered`.
 """
 
 
 def connect(kind: str, **more: Any) -> dict[str, Any]:
-    """A type as Connect's converter writes it."""
+    """Returns a type as Connect's converter writes it."""
     return {"type": kind, **more}
 
 
@@ -244,21 +244,22 @@ AVRO: dict[str, tuple[Any, str, bytes, Any]] = {
         "other_record",
     ),
 }
-"""The type of a field, that of the column, the field's bytes, and its value or the
-reason of a dead letter.
+"""Cases: the types of the field and the column, the field's bytes and the result.
+
+The result is the column's value or the reason of a dead letter.
 """
 
 
 def judged(
     folder: Path, column: str, value: bytes, schemas: tuple[str, ...] = (), /, **decode: Any
 ) -> Any:
-    """The value of the column `v`, the reason of a dead letter, or `filtered`."""
+    """Returns the value of the column `v`, the reason of a dead letter, or `filtered`."""
     (folder / "schema.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass One(pa.DataFrameModel):\n   "
         f" v: {column} = pa.Field(nullable=True)\n"
     )
     section: Any = section_at(FORMATS[decode["format"]])
-    # only then what was before is looked at
+    # The old row is read only if there is a primary key.
     primary_key = ("v",) if decode["format"] == "canal-json" else ()
     decoder = make_decoder(
         section.model_validate({"schema": "schema.py:One", **decode}), folder, primary_key
@@ -281,14 +282,14 @@ def judged(
 
 @pytest.mark.parametrize("name", JSON)
 def test_json(name: str, tmp_path: Path) -> None:
-    """By its setting, where there is one to choose: nothing is guessed."""
+    """JSON values are read by the setting for their form, and nothing is guessed."""
     decode, column, value, expected = JSON[name]
     assert judged(tmp_path, column, value, **decode) == expected
 
 
 @pytest.mark.parametrize("name", AVRO)
 def test_avro(name: str, tmp_path: Path) -> None:
-    """By what the registry's schema states, whose other names may be wider than Avro's own."""
+    """Avro values are read by the registry's schema, which may have names outside Avro's rules."""
     kind, column, value, expected = AVRO[name]
     fields = [
         {"name": "odd-name", "type": "int"},
@@ -303,7 +304,10 @@ def test_avro(name: str, tmp_path: Path) -> None:
 
 
 def test_several_records_in_one_topic(tmp_path: Path) -> None:
-    """By the name of each, or as branches of one schema: those that the spec names are rows."""
+    """Messages of the records that the spec names are rows.
+
+    Records are told apart by their schemas' names, or are branches of one schema.
+    """
     orders = {"type": "record", "name": "shop.Ordered", "fields": [{"name": "v", "type": "long"}]}
     users = {
         "type": "record",

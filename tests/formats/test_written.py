@@ -1,5 +1,6 @@
-"""Columns by a writer's schema that has other fields: by their aliases, else their
-defaults; in no other format.
+"""Columns whose writer's schema has other fields: aliases first, then defaults.
+
+Only formats with a writer's schema support this.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NEW, OLD, OLDER, OTHER, BOTH = (
 
 
 def avro(fields: tuple[str, ...]) -> str:
-    """The version's schema."""
+    """Returns the Avro schema of a version."""
     kinds: dict[str, Any] = {
         "amount": "int",
         "amt": "int",
@@ -59,7 +60,7 @@ def avro(fields: tuple[str, ...]) -> str:
 
 
 def proto(fields: tuple[str, ...]) -> str:
-    """The same of Protobuf."""
+    """Returns the Protobuf schema of a version."""
     kinds = {
         "amount": "int64",
         "amt": "int32",
@@ -76,7 +77,7 @@ def proto(fields: tuple[str, ...]) -> str:
 def decoded(
     folder: Path, values: list[bytes], /, schemas: tuple[WriterSchema, ...] = (), **decode: Any
 ) -> Decoded:
-    """What a spec's `decode` makes of values, with a registry that has these schemas."""
+    """Returns the decoded values, with a registry of these schemas."""
     (folder / "schema.py").write_text(MODEL)
     section: Any = section_at(FORMATS[decode["format"]])
     decoder = make_decoder(section.model_validate({"schema": "schema.py:Sale", **decode}), folder)
@@ -88,13 +89,14 @@ def decoded(
 
 
 def row(money: str, amount: int, note: str | None) -> dict[str, Any]:
-    """A row of the model's."""
+    """Returns a row of the model."""
     return {"money": money, "amount": amount, "note": note}
 
 
 def test_versions_side_by_side(tmp_path: Path) -> None:
-    """A field's name is the column's, else the first alias that there is; null in a
-    field that is there is no default's business.
+    """A column comes from the field of its name, else from its first existing alias.
+
+    A default applies only if no such field exists; null in an existing field stays null.
     """
     fields = (NEW, OLD, OLDER, OTHER, BOTH)
     schemas = tuple(WriterSchema(str(i), "AVRO", avro(names)) for i, names in enumerate(fields, 1))
@@ -135,7 +137,7 @@ def test_versions_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_schema_that_the_spec_names(tmp_path: Path) -> None:
-    """It may be another version than the model."""
+    """The schema that the spec names may be another version than the model."""
     values = [varint(2) + varint(0), varint(2)]
     assert decoded(tmp_path, values, format="avro", writer_schema=avro(OLD)).rows.to_pylist() == [
         row("EUR", 2, None)
@@ -160,7 +162,10 @@ def test_a_schema_that_the_spec_names(tmp_path: Path) -> None:
     ],
 )
 def test_formats_without_a_writers_schema(decode: dict[str, Any], tmp_path: Path) -> None:
-    """Nothing says there which fields a message could have: refused, and not passed over."""
+    """Aliases and defaults are refused for formats without a writer's schema.
+
+    Such formats don't say which fields a message could have.
+    """
     with pytest.raises(
         SpecError, match=r"metadata gives aliases or a default for (money, )?amount"
     ):
@@ -168,7 +173,7 @@ def test_formats_without_a_writers_schema(decode: dict[str, Any], tmp_path: Path
 
 
 def test_columns_of_headers(tmp_path: Path) -> None:
-    """They are no fields of a schema."""
+    """Aliases and defaults are refused for a column of a header."""
     with pytest.raises(
         SpecError,
         match=("note: comes from the header x-note, for which metadata aliases and default can't"),

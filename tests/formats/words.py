@@ -1,5 +1,6 @@
-"""A format of a few lines, as somebody would add it: a message becomes a row for each
-of its words, and none where it has none.
+"""A small test format: a message becomes a row for each of its words.
+
+A message without words becomes no row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison with golden files; `__main__.py` says what they are, and when they may change."""
+"""The comparison with golden files; `__main__.py` has the rules for their changes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 FOLDER = Path(__file__).parent
 WRITING = pytest.StashKey[bool]()
-"""Set where golden files are written anew."""
+"""Whether golden files are written instead of compared."""
 
 Golden = Callable[[str, object], None]
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares a form with its file: a text byte by byte, anything else as indented JSON."""
+    """Compares a form with its file: a text as it is, any other value as indented JSON."""
 
     def compare(name: str, form: object) -> None:
         text = form if isinstance(form, str) else as_json(form)

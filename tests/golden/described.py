@@ -1,4 +1,4 @@
-"""Classes in words that don't depend on how the code names what no other program sees."""
+"""Descriptions of classes, without names that other programs never see."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WORDS = ("title", "description", "examples")
 
 
 def document(kind: Any) -> dict[str, str]:
-    """Every path in documents of a class, with its types: `windows[].end: string | integer`.
+    """Returns the paths in documents of a class, with types: `windows[].end: string | integer`.
 
-    A `?` follows what may be left out, and `{}` any key.
+    A `?` follows the name of an optional field. `{}` stands for any key.
     """
     (schema,), components = msgspec.json.schema_components([kind], ref_template="{name}")
     types_by_path: dict[str, list[str]] = {}
@@ -46,14 +46,16 @@ def paths(schema: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def words(schema: Any) -> str:
-    """A type in words: the values of an enumeration, or its name with what else bounds it."""
+    """Returns a type's description: the values of an enumeration, or its name and constraints."""
     if "enum" in schema:
         return " ".join(map(repr, schema["enum"]))
     return " ".join(str(value) for name, value in schema.items() if name != "default") or "any"
 
 
 def resolved_schema(schema: Any, components: dict[str, Any]) -> Any:
-    """A schema with its components in place of the references to them, without sentences."""
+    """Returns a schema without titles and descriptions, with components instead of
+    references.
+    """
     if isinstance(schema, list):
         return [resolved_schema(part, components) for part in schema]
     if not isinstance(schema, dict):
@@ -70,7 +72,7 @@ def resolved_schema(schema: Any, components: dict[str, Any]) -> Any:
 
 
 def named(value: Any) -> Any:
-    """What a public name promises: how it is made or called, its attributes and methods."""
+    """Returns the interface of a public name: its arguments, attributes and methods."""
     if not inspect.isclass(value):
         return signature(value) if callable(value) else repr(value)
     members: dict[str, str] = {}
@@ -91,7 +93,9 @@ def named(value: Any) -> Any:
 
 
 def attributes(kind: type) -> dict[str, Any]:
-    """The attributes of a protocol or a section, and of any other class those of its own."""
+    """Returns the attributes of a protocol or a section, and the class variables of
+    other classes.
+    """
     return {
         name: annotation
         for name, annotation in vars(kind).get("__annotations__", {}).items()
@@ -100,22 +104,23 @@ def attributes(kind: type) -> dict[str, Any]:
 
 
 def has_annotated(kind: type) -> bool:
-    """Returns whether annotations alone say what a class has: its signature would say less, or
-    what pydantic makes of them.
+    """Returns whether annotations describe a class better than its signature does.
+
+    These are protocols, and models of pydantic.
     """
     return getattr(kind, "_is_protocol", False) or issubclass(kind, BaseModel)
 
 
 def signature(function: Any) -> str:
-    """Arguments with annotations and defaults, without modules and addresses in memory."""
-    if inspect.isbuiltin(function):  # which says nothing of itself
+    """Returns the arguments with annotations and defaults, without modules and addresses."""
+    if inspect.isbuiltin(function):  # has no signature
         return "(...)"
     modules = r"\b(?:windrow|collections|typing|numpy|datetime|pathlib)\.(?:\w+\.)*(?=[A-Za-z])"
     return re.sub(rf" at 0x[0-9a-f]+|{modules}", "", str(inspect.signature(function)))
 
 
 def public(module: ModuleType) -> dict[str, Any]:
-    """The classes that a module defines for others."""
+    """Returns the public classes that a module defines."""
     return {
         name: named(value)
         for name, value in vars(module).items()

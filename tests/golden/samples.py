@@ -1,4 +1,4 @@
-"""Values in which nothing is empty and nothing is as by default, so that each field shows."""
+"""Sample values without empty fields and default values, so each field is in its form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 START = datetime(2026, 1, 2, tzinfo=UTC)
 END = START + timedelta(hours=1)
 SUMS = [f"{number:x}" * 16 for number in range(16)]
-"""Checksums, each another one."""
+"""Different checksums."""
 
 OWNER = TableOwner("orders", "ledger-1", "hourly")
 WINDOW = Window("orders", START, END)
@@ -120,7 +120,7 @@ WRITER_SCHEMA = WriterSchema("5", "AVRO", '"string"', (("shop.Money", '"long"'),
 
 
 def default_paths(value: object, path: str = "") -> Iterator[str]:
-    """Yields where a value has a field as it is by default, or nothing in it."""
+    """Yields the paths of fields that have their default value, and of empty lists."""
     if isinstance(value, msgspec.Struct):
         for field in msgspec.structs.fields(value):
             field_value, field_path = getattr(value, field.name), f"{path}.{field.name}"

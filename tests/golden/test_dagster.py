@@ -1,6 +1,4 @@
-"""What Dagster keeps of a pipeline, and what is read there: as `told/`, with a line in
-CHANGELOG.md.
-"""
+"""The names in Dagster: a change of a file needs a line in CHANGELOG.md."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ pytestmark = [pytest.mark.filterwarnings(warning_filter) for warning_filter in D
 
 @pytest.mark.parametrize("grid", ["hourly", "batch"])
 def test_names_in_dagster(grid: str, tmp_path: Path, golden: Golden) -> None:
-    """A pipeline's assets, partitions, checks, jobs, schedules and resources keep their names in
-    Dagster, by which its history is found; and the settings of its runs.
+    """A pipeline's assets, partitions, checks, jobs, schedules and resources keep their names.
+
+    Dagster finds their history by these names. The settings of runs keep their names too.
     """
     over = {} if grid == "hourly" else {"window": {"grid": "batch"}}
     with dg.DagsterInstance.ephemeral() as instance:
@@ -62,8 +61,9 @@ def test_names_in_dagster(grid: str, tmp_path: Path, golden: Golden) -> None:
 
 @pytest.mark.slow
 def test_events_in_dagster(tmp_path: Path, golden: Golden) -> None:
-    """Events of windows and of dead letters, and what checks say, keep the names of their metadata
-    and tags, with the columns of tables in them.
+    """Events of windows and dead letters, and results of checks, keep their metadata and tags.
+
+    The columns of tables in the metadata stay too.
     """
     with dg.DagsterInstance.ephemeral() as instance:
         world = World(tmp_path, instance)
@@ -88,7 +88,7 @@ def test_events_in_dagster(tmp_path: Path, golden: Golden) -> None:
 
 
 def entries_of(metadata: Any) -> dict[str, Any]:
-    """The kind of each entry, and of a table the columns."""
+    """Returns the type of each entry; for a table its columns."""
     return {
         name: [column.name for column in value.schema.columns]
         if isinstance(value, dg.TableMetadataValue)

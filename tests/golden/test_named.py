@@ -1,4 +1,4 @@
-"""What users and plugins write: a change of `named/` needs a line in CHANGELOG.md."""
+"""Names that users and plugins write: a change in `named/` needs a line in CHANGELOG.md."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ PRODUCT = ("ingest", "assets", "resources", "airflow/windrow_airflow")
 
 
 def test_settings(golden: Golden) -> None:
-    """Every key of a spec, of windrow.yaml and of a DataFrame's write keeps its name, types and
-    default, in each kind of section.
+    """Each setting of a spec, of windrow.yaml and of a DataFrame's write keeps its type
+    and default.
     """
     for name, model, prefix in (
         ("spec", PipelineSpec, ""),
@@ -55,7 +55,7 @@ def test_settings(golden: Golden) -> None:
 
 
 def keys_of(sections: Iterable[Table]) -> Iterator[str]:
-    """A line for each setting of each section: what it may be, and what holds without it."""
+    """Yields a line for each setting of each section, with its types and its default."""
     for section in sections:
         yield f"{section.heading}\n"
         for name, field in section.settings():
@@ -74,16 +74,19 @@ _QUOTED = re.compile(
 
 
 def test_names_with_windrow(golden: Golden) -> None:
-    """Texts that begin with windrow's name stay: variables, properties, headers, tags, metrics,
-    loggers, groups of entry points, tables.
+    """Texts that begin with windrow's name stay.
+
+    These are variables, properties, headers, tags, metrics, loggers, tables and groups of entry
+    points.
     """
     texts = [path.read_text(encoding="utf-8") for path in modules(*PRODUCT)]
     golden("named/names.json", sorted({name for text in texts for name in _QUOTED.findall(text)}))
 
 
 def test_the_public_names(golden: Golden) -> None:
-    """The public names keep what they are: fields, methods and arguments; and where they come from,
-    which pickles and stack traces name.
+    """The public names keep their fields, methods and arguments, and their modules.
+
+    Pickles and stack traces contain the modules.
     """
     for face in (windrow, windrow.dagster):
         description_by_name = {}
@@ -101,8 +104,8 @@ def modules_below(package: Any) -> list[str]:
 
 
 def test_ports(golden: Golden) -> None:
-    """The methods and arguments of the interfaces that plugins implement stay, and the fields of
-    what passes through them.
+    """The interfaces for plugins keep their methods and arguments, and their values
+    their fields.
     """
     names_by_module = {
         name: public(importlib.import_module(name)) for name in modules_below(windrow.ingest.ports)
@@ -111,8 +114,8 @@ def test_ports(golden: Golden) -> None:
 
 
 def test_sections_of_plugins(golden: Golden) -> None:
-    """The sections that plugins subclass keep their methods, and the groups of entry points their
-    names.
+    """The sections that plugins subclass keep their methods, and the groups of entry
+    points their names.
     """
     tables = {"formats": FORMATS, "lookups": SOURCES, "sinks": KINDS, "steps": STEPS}
     names_by_module = {
@@ -125,9 +128,7 @@ def test_sections_of_plugins(golden: Golden) -> None:
 
 
 def test_doubles_and_suites(golden: Golden) -> None:
-    """What plugins test with keeps its names: doubles, and contract suites with what they ask of a
-    subclass.
-    """
+    """The test doubles and contract suites for plugins keep their names and methods."""
     names_by_module = {
         name: public(importlib.import_module(name))
         for name in modules_below(windrow.ingest.testing)
@@ -159,11 +160,11 @@ def test_options_of_dataframes(golden: Golden) -> None:
 
 
 def test_crash_points(golden: Golden) -> None:
-    """The points where a test may kill a run keep their names, for those who test a plugin."""
+    """The crash points keep their names, because plugins' tests use them."""
     kinds = get_args(crashpoints.CrashPoint)
     golden("named/crash_points.json", [name for kind in kinds for name in get_args(kind) or [kind]])
 
 
 def test_what_tasks_get(golden: Golden) -> None:
-    """What is pickled for a task, and what it brings back, keeps its fields."""
+    """The pickled input of a Spark task, and its error, keep their fields."""
     golden("named/tasks.json", {kind.__name__: named(kind) for kind in (SplitTask, ErrorData)})

@@ -1,4 +1,4 @@
-"""What stands in users' tables, topics and ledgers: no file of `stored/` is ever written anew."""
+"""Forms in users' tables, topics and ledgers: no file of `stored/` may change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ DIGEST = "ab" * 16
 
 
 def test_a_receipt(golden: Golden) -> None:
-    """Every field of a receipt, at any depth, keeps its name and its form, and is read back."""
+    """Each field of a receipt, also a nested one, keeps its name and form, and can be
+    read again.
+    """
     assert [
         where for where in samples.default_paths(samples.RECEIPT) if ".plan.start." not in where
     ] == []
@@ -63,8 +65,8 @@ def test_a_receipt(golden: Golden) -> None:
 
 
 def test_a_plan(golden: Golden) -> None:
-    """Plans of instants and of micro-batches keep their form, and their digests keep their value,
-    by which receipts name them.
+    """Plans of hours and of micro-batches keep their form and their digest, which
+    receipts contain.
     """
     plans = [samples.PLAN, samples.BATCH]
     golden("stored/plan.json", "".join(f"{to_json(plan)}\n{plan.digest}\n" for plan in plans))
@@ -72,7 +74,7 @@ def test_a_plan(golden: Golden) -> None:
 
 
 def test_positions_and_selections(golden: Golden) -> None:
-    """Each kind of position where micro-batches end, and of selection, keeps its tag and fields."""
+    """Each kind of end position of a micro-batch, and each selection, keeps its tag and fields."""
     stops = [FrozenStop(position, samples.STOP) for position in samples.POSITIONS]
     tps = tuple(mark.tp for mark in samples.STOP.marks)
     selections = [Topics(("shop.orders",)), Pattern("shop[.].*"), Partitions(tps)]
@@ -83,7 +85,7 @@ def test_positions_and_selections(golden: Golden) -> None:
 
 
 def test_how_offsets_were_found(golden: Golden) -> None:
-    """The words of marks for how their offsets were found stay, and those that people read."""
+    """The words for how an offset was found keep their stored and their shown form."""
     golden("stored/how.json", HOW_WORDS)
 
 
@@ -120,8 +122,9 @@ def test_the_ledgers_rows(tmp_path: Path, golden: Golden) -> None:
 
 
 def test_pages_and_notes(golden: Golden) -> None:
-    """A page of windows and notes keeps its form; so do the names of notes, receipts and pages, and
-    a page whose windows have files.
+    """A page of windows and notes keeps its form, with and without files of windows.
+
+    The names of notes, receipts and pages stay too.
     """
     named = NamedReceipt(1, DIGEST)
     notes = {note(kind, samples.WINDOW, "attempt-2"): 5 for kind in ("dead", "published")}
@@ -139,7 +142,7 @@ def test_pages_and_notes(golden: Golden) -> None:
 
 
 def test_a_manifest_of_files(golden: Golden) -> None:
-    """A manifest keeps its path, its form and its number, as does the owner in properties."""
+    """A manifest keeps its path, its form and its number. The owner keeps its properties."""
     new_manifest = manifest.Manifest(
         manifest.FORM, DIGEST, samples.OWNER, "parquet", b"columns", DIGEST
     )
@@ -170,8 +173,9 @@ def test_records_of_a_control_topic(golden: Golden) -> None:
 
 
 def test_names_of_a_kafka_table(golden: Golden) -> None:
-    """A table's transactional ids stay, as rights are granted by them and later runs fence by
-    them; and its identity.
+    """A table's transactional ids and its identity stay.
+
+    Rights are granted to these ids, and later runs fence earlier ones by them.
     """
     ids = TransactionalIds("windrow.sink", "orders.windrow", 64)
     table = KafkaSink(ClusterConnection("b:2, a:1"), KafkaOptions(("out",), ids.control, ""), ROWS)
@@ -179,8 +183,8 @@ def test_names_of_a_kafka_table(golden: Golden) -> None:
 
 
 def test_a_message_of_a_kafka_table(golden: Golden) -> None:
-    """The header with a message's origin stays, by which the topic is verified, as do value and
-    further headers.
+    """A message keeps the header with its origin, by which the topic is verified, and
+    its other parts.
     """
     read = messages(samples.PLAN.splits[0]).slice(0, 2)
     rows = pa.record_batch([["a", "b"], [1, None]], schema=ROWS)
@@ -191,23 +195,19 @@ def test_a_message_of_a_kafka_table(golden: Golden) -> None:
 
 
 def test_dead_letters(golden: Golden) -> None:
-    """The columns of dead letters stay, in their order, with their types; and the stages that a
-    dead letter can be of.
-    """
+    """The columns of dead letters keep their order and types, and the stages keep their names."""
     stages = [decoder.KEY, decoder.HEADER, decoder.VALUE, decoder.SCHEMA, decoder.RULES]
     golden("stored/dead_letters.json", {"columns": columns(DEAD_LETTERS), "stages": stages})
 
 
 def test_metadata_columns(golden: Golden) -> None:
-    """The metadata that a table's columns and steps may have keep their names and types, and so do
-    the columns of messages, of which staged files are made.
-    """
+    """Metadata columns, and the columns of messages in staged files, keep their names and types."""
     type_by_name = {name: str(TYPES[name]) for name in METADATA}
     golden("stored/metadata.json", {"metadata": type_by_name, "messages": columns(MESSAGES)})
 
 
 def columns(schema: pa.Schema) -> dict[str, str]:
-    """The types of columns by their names, those that can't be null with a mark."""
+    """Returns the types of columns by name; columns that can't be null have a mark."""
     return {f.name: f"{f.type}{'' if f.nullable else ' not null'}" for f in schema}
 
 
@@ -224,13 +224,13 @@ def commit_two(sink: Any) -> None:
 
 
 def steady(text: str) -> str:
-    """A text without what each run has anew: ids, and digests of what has ids in it."""
+    """Replaces ids, and digests of texts with ids, which differ in each run."""
     text = re.sub(r"snap-[0-9]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
     return re.sub(r"(?<![0-9a-f])(?!0000000000)[0-9a-f]{16,}", "ID", text)
 
 
 def laid_out(folder: Path, identity: str) -> dict[str, Any]:
-    """How plans name a table, and the paths of all its files, without their ids, each once."""
+    """Returns a table's identity, and the paths of its files without ids, each once."""
     paths = {steady(str(path.relative_to(folder))) for path in folder.rglob("*") if path.is_file()}
     return {"identity": identity.replace(str(folder), "FOLDER"), "files": sorted(paths)}
 
@@ -238,8 +238,9 @@ def laid_out(folder: Path, identity: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["files-parquet", "files-jsonl", "files-csv"])
 def test_a_table_of_files(kind: str, tmp_path: Path, golden: Golden) -> None:
-    """Files of rows, receipts, pages and manifests stay where they are, and so does the table's
-    identity, by which plans and the ledger know it.
+    """Files of rows, receipts, pages and manifests keep their paths, and the table its identity.
+
+    Plans and the ledger contain the identity.
     """
     sink = KINDS[kind](str(tmp_path))
     commit_two(sink)
@@ -249,8 +250,8 @@ def test_a_table_of_files(kind: str, tmp_path: Path, golden: Golden) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "delta-keyed"])
 def test_a_delta_table(kind: str, tmp_path: Path, golden: Golden) -> None:
-    """The log's properties, application ids and notes stay, the places of files, and the columns of
-    tombstones.
+    """The log's properties, application ids and notes, the files' paths and tombstones'
+    columns stay.
     """
     if kind in KEYED:
         table = KEYED[kind](str(tmp_path))
@@ -279,7 +280,7 @@ def test_a_delta_table(kind: str, tmp_path: Path, golden: Golden) -> None:
 
 
 def shape(value: Any) -> Any:
-    """The names in a document, with the types of their values."""
+    """Returns the names in a document, with the types of their values."""
     if isinstance(value, dict):
         return {name: shape(member) for name, member in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else type(value).__name__
@@ -287,7 +288,7 @@ def shape(value: Any) -> Any:
 
 @pytest.mark.slow
 def test_an_iceberg_table(tmp_path: Path, golden: Golden) -> None:
-    """Windrow's properties of an Iceberg table and of its commits stay, and the places of files."""
+    """Windrow's properties of an Iceberg table and of its commits stay, and the paths of files."""
     sink = KINDS["iceberg"](str(tmp_path))
     commit_two(sink)
     metadata = state_of(sink).table.metadata
@@ -305,8 +306,9 @@ def test_an_iceberg_table(tmp_path: Path, golden: Golden) -> None:
 
 @pytest.mark.slow
 def test_tables_in_sqlite(tmp_path: Path, golden: Golden) -> None:
-    """Windrow's own tables in an SQLite file stay, and those of rows and dead letters, with the
-    notes in them.
+    """The tables in an SQLite file stay: windrow's own, and those of rows and dead letters.
+
+    The notes in them stay too.
     """
     sink = KINDS["sqlite"](str(tmp_path))
     commit_two(sink)
@@ -337,8 +339,9 @@ _INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname IN ('windrow', 'pub
 
 
 def test_tables_in_postgresql(database: str, golden: Golden) -> None:
-    """Windrow's own tables in PostgreSQL stay, and those of rows, dead letters and tombstones, with
-    their indexes, notes, and what is noted of columns.
+    """The tables in PostgreSQL stay: windrow's own, and those of rows, dead letters and tombstones.
+
+    Their indexes and notes, and the stored metadata of columns, stay too.
     """
     sink = KINDS["postgres"](database)
     commit_two(sink)

@@ -1,4 +1,4 @@
-"""What programs read: a change of `told/` needs a line in CHANGELOG.md."""
+"""Forms that programs read: a change in `told/` needs a line in CHANGELOG.md."""
 
 from __future__ import annotations
 
@@ -74,20 +74,18 @@ DOCUMENTS: dict[str, type] = {
     "verify": Verified,
     "verify --restore-receipts": Restored,
 }
-"""The document of each command that prints one of its own; that of `help` has a page's `page` and
-`text`.
-"""
+"""The document of each command that has its own; that of `help` has the keys `page` and `text`."""
 
 
 def test_documents(golden: Golden) -> None:
-    """The document of each command with `--json` keeps its keys and types, at any depth."""
+    """The document of each command with `--json` keeps its keys and types, also nested ones."""
     for command, kind in DOCUMENTS.items():
         name = command.replace(" --", ".").replace(" ", "-")
         golden(f"told/{name}.json", document(kind))
 
 
 def test_commands_print_their_documents(stage: Stage) -> None:
-    """What commands print is the document that is told of them: each key of it, and no other."""
+    """Each command prints exactly the keys of its document."""
     hours, spec = f"{hour(0)}/{hour(2)}", stage.spec
     lines, rows = stage.folder / "lines", stage.folder / "rows.jsonl"
     lines.write_text('{"id": 1}\nno row\n')
@@ -133,8 +131,9 @@ def kinds_of_errors() -> list[type[errors.WindrowError]]:
 
 
 def test_errors(golden: Golden) -> None:
-    """Errors keep their names, their branch, exit codes and runbooks; and the stages theirs. So do
-    the exit codes that Airflow goes by.
+    """Errors keep their names, base classes, exit codes and runbooks, and stages keep their names.
+
+    Airflow's operators know the same exit codes.
     """
     tree = {
         kind.__name__: {
@@ -157,9 +156,7 @@ def test_errors(golden: Golden) -> None:
 
 
 def test_an_error_as_data(golden: Golden) -> None:
-    """An error keeps its form in a document of `--json`, on the way from a task, and as metadata of
-    a failure in Dagster.
-    """
+    """An error keeps its form in a document of `--json`, from a task, and in Dagster's metadata."""
     error = errors.DataLossError("gone", "read", "Look.", "shop.orders", 3, 42)
     error.add_note("Stack trace: ...")
     shown = failure_of("Window 2026-01-02T00:00:00Z", error)
@@ -182,13 +179,15 @@ unavailable undecodable unknown_change unknown_field unknown_schema wrong_format
 
 
 def test_reasons_of_dead_letters(golden: Golden) -> None:
-    """The reasons by which dead letters are counted, chosen and shown keep their names."""
+    """The reasons of dead letters, by which they are counted, chosen and shown, keep
+    their names.
+    """
     texts = "".join(path.read_text(encoding="utf-8") for path in modules("ingest"))
     golden("told/reasons.json", [reason for reason in REASONS.split() if f'"{reason}"' in texts])
 
 
 def test_metrics(tmp_path: Path, golden: Golden) -> None:
-    """Metrics keep their names, labels, types and meanings, and the name of their file."""
+    """Metrics keep their names, labels, types and meanings, and their file its name."""
     observer = Prometheus("orders", str(tmp_path))
     for number, (figure, (_, label)) in enumerate(FIGURES.items()):
         observer.see(figure, number, f"a {label}" if label else "")
@@ -223,7 +222,9 @@ def test_headers_of_dead_letters(golden: Golden) -> None:
 
 
 def test_what_airflow_reads(golden: Golden) -> None:
-    """A run's document has what Airflow's operators read of it, and their summary its keys."""
+    """A run's document has the keys that Airflow's operators read, and their summary
+    keeps its keys.
+    """
     run = Result(Committed(samples.RECEIPT, 3), recovered=False)
     read = msgspec.to_builtins(Runs("orders", [run]))
     golden("told/airflow.json", [process.summary(read), process.keys(read)])

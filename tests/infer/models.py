@@ -1,4 +1,4 @@
-"""Candidates as the columns of a schema's file."""
+"""Inferred candidates, and the columns of the schema's file that is written for them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from windrow.ingest.schema.user_code import ModelReference, load_model
 
 
 def columns_of(candidates: Sequence[Candidate], folder: Path) -> Columns:
-    """The columns of the schema that is written for some fields."""
+    """Returns the columns of the schema's file that is written for the candidates."""
     lines = class_lines(refuse_unusable(candidates, lambda _: ""), frozenset())
     (folder / "schema.py").write_text(schema_text("Row", "A test's", lines), encoding="utf-8")
     return Columns.of(load_model(ModelReference("schema.py:Row", folder)))
 
 
 def describe_columns(candidates: Sequence[Candidate], folder: Path) -> dict[str, str]:
-    """Their names and types, as receipts have them."""
+    """Returns the columns' names and types, as receipts have them."""
     return dict(columns_of(candidates, folder).described())
 
 
 def reason_by_field(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """The fields that are no columns, and why."""
+    """Returns the candidates that become no column, with the reasons."""
     return {
         candidate.name: candidate.guess.note
         for candidate in refuse_unusable(candidates, lambda _: "")

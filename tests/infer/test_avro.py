@@ -1,5 +1,6 @@
-"""Columns from Avro schemas: each can come from the schema, and each that can't be is
-left out with a word.
+"""Columns that are inferred from Avro schemas.
+
+Each column can come from the schema. Each field without a column is left out with a reason.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 def writer_schema(schema: Any, *references: Any) -> WriterSchema:
-    """A schema as a registry has it."""
+    """Returns a schema as a registry returns it."""
     return WriterSchema(
         "7",
         "AVRO",
@@ -31,7 +32,7 @@ def writer_schema(schema: Any, *references: Any) -> WriterSchema:
 
 
 def record(**fields: Any) -> dict[str, Any]:
-    """A record with fields of these types."""
+    """Returns a record with fields of these types."""
     return {
         "type": "record",
         "name": "R",
@@ -47,7 +48,7 @@ ANY_SCALE = {
 
 
 def logical_type(kind: str, name: str, **more: Any) -> dict[str, Any]:
-    """A logical type."""
+    """Returns a logical type."""
     return {"type": kind, "logicalType": name, **more}
 
 
@@ -91,7 +92,7 @@ TYPES: dict[str, tuple[Any, str]] = {
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
-    """Each type of Avro's becomes what holds it exactly; null makes a column nullable."""
+    """Each Avro type becomes a column that holds it exactly. Null makes the column nullable."""
     candidates = avro_candidates(
         writer_schema(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value"
     )
@@ -114,7 +115,10 @@ NEVER: dict[str, tuple[Any, str]] = {
 
 
 def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
-    """The other fields are columns, and the file says why these aren't."""
+    """A field that no column can hold is left out, and the file has the reason.
+
+    The other fields are columns.
+    """
     candidates = avro_candidates(
         writer_schema(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})),
         "value",
@@ -128,7 +132,7 @@ def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
 
 
 def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
-    """Other people's words stand behind the column, on its line, whatever is in them."""
+    """The doc of a field is a comment on the column's line, whatever characters it has."""
     schema = record(id="int")
     schema["fields"][0]["doc"] = "The order's id\nimport os\u2028x = 1\x00"
     assert describe_columns(avro_candidates(writer_schema(schema), "value"), tmp_path) == {
@@ -141,14 +145,14 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
 
 
 def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
-    """Keys often are texts."""
+    """A schema that is no record becomes one column. Keys are often strings."""
     assert describe_columns(avro_candidates(writer_schema("string"), "key"), tmp_path) == {
         "key": "string not null"
     }
 
 
 def test_types_of_other_schemas_are_found(tmp_path: Path) -> None:
-    """References are part of a schema."""
+    """Types of referenced schemas are found."""
     candidates = avro_candidates(
         writer_schema(
             record(to="To"),
@@ -160,8 +164,9 @@ def test_types_of_other_schemas_are_found(tmp_path: Path) -> None:
 
 
 def test_what_an_older_version_lacks_may_be_null(tmp_path: Path) -> None:
-    """Messages of each version must fit: a field that came later, or could be null
-    before, is nullable.
+    """A field that an older version lacks, or may have as null, is nullable.
+
+    Messages of each version must fit.
     """
     newest = avro_candidates(writer_schema(record(a="int", b="int", c="int")), "value")
     older = [
@@ -176,8 +181,10 @@ def test_what_an_older_version_lacks_may_be_null(tmp_path: Path) -> None:
 
 
 def test_the_newest_default_is_the_value_of_older_messages(tmp_path: Path) -> None:
-    """Avro's readers take it where a writer's schema lacks the field; what only older ones
-    have, at any depth, is left out with a word.
+    """The default of the newest version is the value of messages of older versions.
+
+    Avro's readers use it if a writer's schema lacks the field. Fields that only older versions
+    have are left out with a reason, at any depth.
     """
     newest = record(a="int", cur="string", big="long", sub={**record(x="int"), "name": "I"})
     newest["fields"][1]["default"] = "EUR"
@@ -201,7 +208,10 @@ def test_the_newest_default_is_the_value_of_older_messages(tmp_path: Path) -> No
 
 
 def test_a_field_of_several_records_takes_the_values_of_all() -> None:
-    """One whose types have no type in common is left out, as is what one record has besides."""
+    """A field of several records has a type that holds the values of all.
+
+    It is left out if there is no such type. A field of only one record is left out too.
+    """
     first_record = {**record(at="int", n="int", sub={**record(x="int"), "name": "S1"}), "name": "A"}
     second_record = {
         **record(at="string", n="long", sub={**record(x="int", y="int"), "name": "S2"})
@@ -219,7 +229,7 @@ def test_a_field_of_several_records_takes_the_values_of_all() -> None:
 
 
 def test_a_page_of_text_is_no_million_types() -> None:
-    """Records that hold the next one twice each are given up on, in bounded time."""
+    """A schema whose nested records double at each level is refused in bounded time."""
     nested: Any = "int"
     for depth in range(18):
         nested = {
@@ -235,7 +245,7 @@ def test_a_page_of_text_is_no_million_types() -> None:
 
 
 def test_a_page_of_types_in_a_union() -> None:
-    """What all of them can become is looked for once for each type that columns can have."""
+    """The common type of a large union is computed once for each type that a column can have."""
     kinds = [
         {"type": "record", "name": f"r{n}", "fields": [{"name": "x", "type": "long"}]}
         for n in range(4_900)
@@ -248,7 +258,7 @@ def test_a_page_of_types_in_a_union() -> None:
 
 
 def test_a_page_of_fields_of_one_enum() -> None:
-    """Of its symbols each field has those alone that a comment can hold."""
+    """Each field of a large enum keeps only as many symbols as fit into a comment."""
     enum = {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(20_000)]}
     candidates = avro_candidates(
         writer_schema(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value"
@@ -260,9 +270,7 @@ def test_a_page_of_fields_of_one_enum() -> None:
 def test_any_column_can_come_from_its_schema(
     part: int, tmp_path: Path, dice: random.Random
 ) -> None:
-    """Whatever the schema: the file that is written loads, and what judges columns
-    before messages are read has nothing against it.
-    """
+    """The file that is written for a random schema loads, and its columns fit the schema."""
     schema = writer_schema(random_schema(dice).avro)
     candidates = avro_candidates(schema, "value")
     if any(candidate.usable for candidate in candidates):

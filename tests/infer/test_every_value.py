@@ -1,6 +1,4 @@
-"""What `infer` proposes, run on the topic it was proposed for, gives every value of every
-message back, or it has named what it leaves out.
-"""
+"""A pipeline that `infer` proposes returns each value of its topic, or names what it leaves out."""
 
 from __future__ import annotations
 
@@ -54,10 +52,17 @@ Pair = tuple[bytes | None, bytes | None]
 
 @dataclass
 class Run:
-    """A topic read by what was proposed for it: `rows` of each message that isn't a dead letter.
+    """A topic that was read with the pipeline that was proposed for it.
 
-    `omitted_paths`: the paths of fields that are left out; `reported_paths`: those that the check
-    tells besides; `key`: the columns of the primary key.
+    Attributes:
+        inferred: the result of `infer`.
+        rows: the rows of each message; None for a dead letter.
+        omitted_paths: the paths of fields that `infer` leaves out.
+        reported_paths: the further paths that the check reports.
+        key: the columns of the primary key.
+        format: the format.
+        settings: the spec.
+        schema: the text of the schema's file.
     """
 
     inferred: Inferred
@@ -70,9 +75,11 @@ class Run:
     schema: str = field(repr=False)
 
     def lost(self, values: Sequence[Any], *, checked: bool = False) -> set[str]:
-        """The paths of what the messages' documents have and their rows don't, and nobody told.
+        """Returns the paths that documents have and rows lack, and that weren't reported.
 
-        `checked`: whether the check counts.
+        Args:
+            values: the messages' documents.
+            checked: whether the check's reports count too.
         """
         known_paths = self.omitted_paths | (self.reported_paths if checked else set())
         return {
@@ -85,7 +92,7 @@ class Run:
 
 
 def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
-    """Infer a topic's pipeline from its newest messages, and read all of them by it."""
+    """Infers a pipeline from the newest messages of a topic, and reads all messages with it."""
     broker, topic = MemoryBroker(), str(hints.pop("topic", "t"))
     broker.create_topic(topic, partitions=1, retention_ms=None)
     for i, (key, value) in enumerate(pairs):
@@ -143,7 +150,7 @@ def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
 
 
 def lost_paths(value: Any, got: Any, path: str = "") -> Iterator[str]:
-    """The paths at which a value isn't given back."""
+    """Yields the paths at which a value is lost or changed."""
     if value is None:
         return
     if isinstance(value, dict) and isinstance(got, dict):
@@ -165,7 +172,7 @@ def lost_paths(value: Any, got: Any, path: str = "") -> Iterator[str]:
 
 
 def is_same(value: Any, got: Any) -> bool:
-    """Whether a value of a column is a plain value, or a text is all of a document."""
+    """Returns whether a column's value equals a plain value. A text may hold a document as JSON."""
     if isinstance(value, dict | list):
         return isinstance(got, str) and to_plain(json.loads(got, parse_float=Literal)) == to_plain(
             value
@@ -191,7 +198,7 @@ def is_same(value: Any, got: Any) -> bool:
 
 
 def numbers_of(value: Any) -> tuple[int, ...]:
-    """A time in microseconds and in milliseconds, for columns that have it as a number."""
+    """Returns a time in microseconds and in milliseconds, as columns of numbers hold it."""
     if not isinstance(value, time):
         return ()
     micros = timedelta(
@@ -204,7 +211,7 @@ def numbers_of(value: Any) -> tuple[int, ...]:
 
 
 def same_number(value: Any, got: Any) -> bool:
-    """Whether all digits of a number are there."""
+    """Returns whether all digits of a number are kept."""
     if isinstance(value, float) and isinstance(got, float):
         return value == got or (math.isnan(value) and math.isnan(got))
     if got is None or isinstance(got, bool):
@@ -217,13 +224,13 @@ def same_number(value: Any, got: Any) -> bool:
 
 
 class Literal(str):
-    """A number as it stands in JSON."""
+    """A number with the digits of its JSON text."""
 
     __slots__ = ()
 
 
 def to_plain(value: Any) -> Any:
-    """A document whose numbers are decimals."""
+    """Returns the document with decimals in place of its numbers."""
     if isinstance(value, dict):
         return {name: to_plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -234,7 +241,7 @@ def to_plain(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """A document's JSON, its numbers as they stand."""
+    """Returns the document as JSON, with the digits of its numbers."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{json.dumps(k)}:{to_json(v)}' for k, v in value.items())}}}"
     if isinstance(value, list):
@@ -269,7 +276,14 @@ NAMES = ("id", "ID", "a b", "_offset", "class", "x.y", "views", "kind", "op", "n
 
 @dataclass
 class Shape:
-    """A field's values: plain ones of some kind, or objects, lists and maps of shapes."""
+    """A random kind of a field's values: plain values, objects, lists or maps.
+
+    Attributes:
+        r: the source of randomness.
+        depth: the depth of the field.
+        kind: the name of the kind.
+        inner: the shapes of the inner fields, items or values.
+    """
 
     r: random.Random
     depth: int = 0
@@ -277,7 +291,7 @@ class Shape:
     inner: dict[str, Shape] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Chooses what it is."""
+        """Chooses the kind and the inner shapes."""
         nested = ["object", "list", "map"] if self.depth < 3 else []
         self.kind = self.kind or self.r.choice([*PLAIN, *nested, *nested])
         size = {"object": self.r.randint(1, 4), "list": 1, "map": 1}.get(self.kind, 0)
@@ -286,7 +300,7 @@ class Shape:
         }
 
     def value(self) -> Any:
-        """One of its values; None now and then."""
+        """Returns one of the field's values, sometimes None."""
         r = self.r
         if r.random() < 0.1:
             return None
@@ -304,8 +318,10 @@ class Shape:
 @settings(max_examples=examples(60))
 @given(st.integers(0, 1 << 64))
 def test_of_documents(seed: int) -> None:
-    """JSON of any shape, of which a part was sampled: what the rest has besides is told by the
-    check, and keys that are data are no matter of it.
+    """JSON documents of any shape lose nothing that isn't reported.
+
+    Only a part of the messages is sampled. The check reports later fields, except map keys,
+    which are data.
     """
     r = random.Random(seed)
     shape = Shape(r, kind="object")
@@ -320,7 +336,10 @@ def test_of_documents(seed: int) -> None:
 
 
 def test_nan_of_a_column_that_is_never_null() -> None:
-    """A column with a sampled NaN is nullable, for the rules of others refuse it; and only that."""
+    """A column with NaN in the sample is nullable, because rules refuse NaN.
+
+    Other columns aren't.
+    """
     done = run([(None, b'{"x": NaN, "y": 0.5}'), (None, b'{"x": 1.5, "y": 2.5}')])
     assert [rows and len(rows) for rows in done.rows] == [1, 1]
     assert "x: pl.Float64 = pa.Field(nullable=True)\n    y: pl.Float64\n" in done.schema
@@ -341,8 +360,10 @@ DIGITS_IN_A_TEXT = "0.1234567890123456789"
     ],
 )
 def test_digits_in_texts(sampled: list[dict[str, Any]], later: dict[str, Any]) -> None:
-    """Where another field needs `coerce: lenient`, a number in a text is one for a Float64 too:
-    none is proposed that would change its digits, and the check tells of later ones.
+    """With `coerce: lenient` no float column is proposed that would change the digits of texts.
+
+    A Float64 column then takes numbers in texts too. The check reports texts with more digits
+    that come later.
     """
     documents = [document | KINDS[index % 2] for index, document in enumerate([later, *sampled])]
     pairs = [(None, json.dumps(document).encode()) for document in documents]
@@ -354,7 +375,7 @@ def test_digits_in_texts(sampled: list[dict[str, Any]], later: dict[str, Any]) -
 
 @pytest.mark.parametrize("value", [{"v": 1}, {"id": 3, "v": 1}])
 def test_later_keys(value: dict[str, Any]) -> None:
-    """What keys have besides what was sampled is told by the check, by the key's own names."""
+    """The check reports fields of keys that the sample lacks, by the names in the key."""
     text = json.dumps(value).encode()
     done = run([(b'{"id": 2, "region": "eu"}', text), (b'{"id": 1}', text)], 1)
     assert done.settings.decode.key is not None
@@ -365,14 +386,14 @@ def test_later_keys(value: dict[str, Any]) -> None:
     ("later", "expected_paths"), [(b'{"id": 2}', {"key id"}), (b'{"id": 3}', set())]
 )
 def test_keys_that_said_the_same(later: bytes, expected_paths: set[str]) -> None:
-    """Keys that were left out because they said what the values say are looked at by the check."""
+    """The check looks at keys that were left out because they equalled the values."""
     done = run([(later, b'{"id": 3, "v": 1}'), (b'{"id": 1}', b'{"id": 1, "v": 1}')], 1)
     assert done.settings.decode.key is None
     assert done.reported_paths == expected_paths
 
 
 def test_later_digits_of_lines() -> None:
-    """Those that a Float64 of the sample hasn't are told by the check."""
+    """The check reports later numbers in lines that a Float64 column of the sample can't hold."""
     texts = ["0.1234567890123456789", "0.5", "1.5"]
     pairs = [(None, f"{text},x".encode()) for text in texts]
     done = run(pairs, 2, format="csv", columns=("n", "what"))
@@ -384,8 +405,10 @@ def test_later_digits_of_lines() -> None:
 @settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 64))
 def test_of_lines(seed: int) -> None:
-    """Fields between commas, as a writer of CSV quotes them, and between tabs, as they are;
-    with the line of the names among them or not.
+    """CSV lines lose nothing that isn't reported.
+
+    The fields are quoted between commas, or unquoted between tabs. Some topics have a line of
+    names.
     """
     r, names = random.Random(seed), ("id", "what", "x")
     kinds = [r.choice([*WHOLE, *DIGITS, *TEXTS, *STAMPS, *DAYS, 'q"', "a,b"]) for _ in range(9)]
@@ -398,7 +421,7 @@ def test_of_lines(seed: int) -> None:
     pairs = [(None, value.encode()) for value in values]
     try:
         done = run(pairs, format="csv", columns=names)
-    except SpecError as refused:  # each line has three fields by either delimiter
+    except SpecError as refused:  # Each line has three fields by either delimiter.
         assert "The lines have 3 fields by ',' and" in refused.message  # noqa: PT017
         return
     documents = [
@@ -413,7 +436,7 @@ def test_of_lines(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[RegistryServer]:
-    """One for all topics: each has subjects of its own."""
+    """A registry for all topics. Each topic has its own subjects."""
     with RegistryServer() as server:
         yield server
 
@@ -421,8 +444,10 @@ def registry() -> Iterator[RegistryServer]:
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 64))
 def test_of_avro(registry: RegistryServer, seed: int) -> None:
-    """Any schema, or two versions of one, as fastavro reads the messages; keys by a schema of
-    their own, or none.
+    """Avro messages lose nothing that isn't reported; fastavro is the reference.
+
+    The schemas are random, in one or two versions. Keys have their own schema, or there are
+    none.
     """
     r, topic = random.Random(seed), f"t.{seed}"
     newest = avro.random_schema(r)
@@ -471,7 +496,10 @@ message Root {
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 64))
 def test_of_protobuf(registry: RegistryServer, seed: int) -> None:
-    """Messages of a type with all kinds of fields, as Protobuf's own library reads them."""
+    """Protobuf messages with all kinds of fields lose nothing.
+
+    Protobuf's own library is the reference.
+    """
     r, topic = random.Random(seed), f"p.{seed}"
     id_ = registry.register(f"{topic}-value", PROTO, "PROTOBUF")
     kind = message_type(compiled_text(PROTO, (), "a test"), "t.Root", "a test")
@@ -483,7 +511,7 @@ def test_of_protobuf(registry: RegistryServer, seed: int) -> None:
 
 
 def document_of(proto_message: Any) -> Any:
-    """A message of Protobuf's library as a document."""
+    """Returns a message of Protobuf's library as a document."""
     name = proto_message.DESCRIPTOR.full_name
     if name == "google.protobuf.Timestamp":
         return EPOCH + timedelta(
@@ -507,7 +535,7 @@ def document_of(proto_message: Any) -> Any:
 
 
 def plain_of(value: Any, descriptor: Any) -> Any:
-    """A field's value, an enum's by its name."""
+    """Returns a field's value. An enum's value is its name."""
     if descriptor.enum_type is not None:
         return descriptor.enum_type.values_by_number[value].name
     return value if descriptor.message_type is None else document_of(value)
@@ -543,8 +571,9 @@ TOOLS = {
 @settings(max_examples=examples(60))
 @given(st.integers(0, 1 << 64))
 def test_of_changes(seed: int) -> None:
-    """The changes of a table from its first row on, whose messages may have another key than the
-    table: what is proposed has the rows that the table has, or each of its changes.
+    """Change events give the rows of the table, or each of its changes.
+
+    The messages' key may differ from the table's key.
     """
     r = random.Random(seed)
     tool = r.choice(list(TOOLS))

@@ -1,4 +1,4 @@
-"""Columns from JSON Schemas, as far as these say what documents hold."""
+"""Columns that are inferred from JSON Schemas, as far as a schema describes the documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 def writer_schema(schema: Any, **references: Any) -> WriterSchema:
-    """A schema as a registry has it."""
+    """Returns a schema as a registry returns it."""
     return WriterSchema(
         "7",
         "JSON",
@@ -53,8 +53,9 @@ SCHEMA = {
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
-    """A property is nullable where it isn't required, or may be null; what isn't said
-    is left out with a word.
+    """A property is nullable if it isn't required or may be null.
+
+    A property without a type is left out with a reason.
     """
     candidates = json_candidates(
         writer_schema(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}})
@@ -83,8 +84,10 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 
 
 def test_types_are_held_against_what_was_sampled() -> None:
-    """At any depth, and behind references: a text that is no instant is a text, a number keeps
-    its digits, and what the schema doesn't say is seen.
+    """The types of a schema are compared with the sample, at any depth and through references.
+
+    A text that is no instant stays a text, a number keeps its digits, and missing types are
+    inferred.
     """
     local = {"type": "string", "format": "date-time"}
     schema = {
@@ -128,7 +131,7 @@ def test_types_are_held_against_what_was_sampled() -> None:
     [{}, {"type": "string"}, [], {"type": "object", "properties": {}}, {"$ref": "#"}, True],
 )
 def test_what_says_nothing_is_refused(schema: Any) -> None:
-    """With the way to columns from the messages themselves."""
+    """A schema that describes nothing is refused. The advice is to infer from the messages."""
     with pytest.raises(SpecError) as refused:
         json_candidates(writer_schema(schema))
     assert "--format json-schema-confluent" in refused.value.advice
@@ -136,7 +139,7 @@ def test_what_says_nothing_is_refused(schema: Any) -> None:
 
 @pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])
 def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
-    """A registry may hold a schema that is none in this place: the field is a text all the same."""
+    """An invalid enum in a schema is ignored, and the field is a text."""
     (candidate,) = json_candidates(
         writer_schema({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}})
     )
@@ -144,7 +147,7 @@ def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
 
 
 def test_a_page_of_fields_of_one_enum() -> None:
-    """Of its words each field has those alone that a comment can hold."""
+    """Each field of a large enum keeps only as many words as fit into a comment."""
     properties = {f"f{n}": {"$ref": "#/enum"} for n in range(4_000)}
     candidates = json_candidates(
         writer_schema(

@@ -1,6 +1,4 @@
-"""A new pipeline's files: what is guessed from a topic's messages, and that the decoder
-takes what it was guessed from.
-"""
+"""The files of a new pipeline are inferred from a topic's messages, and decode these messages."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ ASKED = PipelineRequest("shop.orders", ADDRESS)
 
 
 def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
-    """A topic of two topic-partitions with these messages, a second apart."""
+    """Returns a broker whose topic has these messages, one each second, in two topic-partitions."""
     broker = MemoryBroker()
     broker.create_topic("shop.orders", partitions=2, retention_ms=None)
     for i, value in enumerate(values):
@@ -57,7 +55,7 @@ def infer_from(
     max_messages: int = 500,
     rows_max: int = 100,
 ) -> Inferred:
-    """The files, written from what a cluster in memory has."""
+    """Writes the files that are inferred from a topic in memory."""
     return infer(
         folder,
         request,
@@ -70,17 +68,20 @@ def infer_from(
 def infer_messages(
     folder: Path, *values: bytes | None, request: PipelineRequest = ASKED, first: datetime = FIRST
 ) -> Inferred:
-    """The files, written from these messages."""
+    """Writes the files that are inferred from these messages."""
     return infer_from(folder, broker_with(*values, first=first), request)
 
 
 def columns_of(folder: Path) -> dict[str, str]:
-    """The columns of the written schema, by name."""
+    """Returns the columns of the written schema, by name."""
     return dict(assemble(load_spec(folder / "defs.yaml")).columns().described())
 
 
 def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
-    """Each kind of value gets its own type; what was missing or null somewhere may be null."""
+    """Each kind of value has its own type.
+
+    A field that is sometimes missing or null is nullable.
+    """
     first_order = {
         "id": 1,
         "price": 1.5,
@@ -118,8 +119,9 @@ def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
 
 
 def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
-    """Keywords, names of pandera's own, of the file's imports: each column has the name
-    that it has in JSON.
+    """A field with an odd name becomes a column with the same name as in JSON.
+
+    The names are keywords, and names of pandera and of the file's imports.
     """
     names = [
         "class",
@@ -157,8 +159,9 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
 def test_what_no_column_can_hold_is_left_out_with_a_word(
     tmp_path: Path, value: dict[str, Any], expected_reason: str
 ) -> None:
-    """The rest of the message is a row, and the file says why a field is missing, as the
-    command does.
+    """A field that no column can hold is left out.
+
+    The file and the command give the reason. The rest of the message is a row.
     """
     report = infer_messages(tmp_path, json.dumps(value).encode())
     assert (report.fitting, report.columns) == (1, 1)
@@ -177,8 +180,10 @@ ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", ODD_KEYS)
 def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> None:
-    """What of a key can be no column is left out with a word, also of the spec, which
-    reads no field's name as a template.
+    """A key's field that can't be a column is left out with a reason.
+
+    It affects no other field. It is left out of the spec too. A field's name is never read as a
+    template.
     """
     key, value, columns = ODD_KEYS[case]
     broker = MemoryBroker()
@@ -201,7 +206,10 @@ def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> 
 def test_a_key_that_says_the_same_is_left_out(
     tmp_path: Path, schema_registry: RegistryServer, id_: int, columns: list[str], by_registry: bool
 ) -> None:
-    """Its values are compared, not names alone: of JSON, and of schemas in a registry."""
+    """A key with the same values as the message is left out.
+
+    The values are compared, not only the names. This holds for JSON and for registered schemas.
+    """
     broker, hints, topic = broker_with(), {}, "shop.orders"
     key, value = json.dumps({"id": id_}).encode(), b'{"id": 5, "n": 1}'
     if by_registry:
@@ -250,7 +258,10 @@ WHOLE_KEYS: dict[str, tuple[list[bytes], str, list[Any]]] = {
 def test_a_key_that_is_one_value_is_a_column(
     name: str, value: bytes, hints: dict[str, Any]
 ) -> None:
-    """Whatever the values are, and beside a field of the same name; with nothing of a key lost."""
+    """A key that is one value becomes a column, also next to a field of the same name.
+
+    No part of the key is lost.
+    """
     keys, key_format, values = WHOLE_KEYS[name]
     done = run([(key, value) for key in keys], **hints)
     assert [row for rows in done.rows for row in rows or ()] == [
@@ -264,7 +275,7 @@ def test_a_key_that_is_one_value_is_a_column(
 def test_a_key_that_is_the_value_of_a_field_is_left_out(
     tmp_path: Path, key: bytes, columns: list[str]
 ) -> None:
-    """Also if one of them is a text, and the other a number."""
+    """A key that equals a field is left out, also if one is a text and the other a number."""
     broker = broker_with()
     for message_key in (b"5", key):
         broker.produce(
@@ -279,7 +290,7 @@ def test_a_key_that_is_the_value_of_a_field_is_left_out(
 
 
 def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
-    """What its columns have no place for counts as well: without them nobody would tell it."""
+    """A key is kept if it has inner values that the message lacks, even without columns."""
     broker = broker_with()
     broker.produce(
         TopicPartition("shop.orders", 0),
@@ -293,7 +304,10 @@ def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
 
 
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
-    """The error says which field it is, and nothing of the environment."""
+    """A primary key that a spec can't name is refused.
+
+    The error has the field's name, and no value of the environment.
+    """
     name = "{{ env.HOME }}"
     event = {
         "type": "INSERT",
@@ -310,7 +324,7 @@ def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
-    """Documents whose keys are data would make a column of each."""
+    """Documents whose field names are data are refused, as each name would become a column."""
     with pytest.raises(SpecError, match="have 5,001 different fields"):
         infer_messages(
             tmp_path,
@@ -319,9 +333,7 @@ def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
 
 
 def test_a_few_odd_values_do_not_take_the_type_away() -> None:
-    """From many values on, the type that nearly all have counts; from few, nothing is
-    guessed against what was seen.
-    """
+    """A few odd values among many don't change the type; among few values the type takes them."""
     assert guess_type([1, "x"]).lenient
     integers: list[Any] = [1] * 199
     assert guess_type([*integers, "x"]) == TypeGuess(
@@ -331,7 +343,7 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
 
 
 def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
-    """How many messages have them, and how all digits are kept."""
+    """A note has the number of messages with truncated timestamps, and how to keep all digits."""
     document_with = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
     report = infer_messages(
         tmp_path, *(document_with(digits).encode() for digits in ("123456", "1234567", "1"))
@@ -341,8 +353,9 @@ def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
 
 
 def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
-    """The start is the earliest timestamp on the grid, and one stamp from long ago
-    doesn't make it begin there.
+    """The first window begins at the earliest timestamp on the grid.
+
+    A single much older timestamp is ignored.
     """
     broker = broker_with(*[b'{"id": 1}'] * 20)
     broker.produce(
@@ -355,7 +368,7 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
 
 
 def test_timestamps_in_seconds_are_told(tmp_path: Path) -> None:
-    """Seconds where Kafka has milliseconds lie in 1970, which is noted, not only proposed."""
+    """A note reports timestamps in seconds, which Kafka takes for milliseconds of 1970."""
     first = datetime.fromtimestamp(FIRST.timestamp() / 1000, UTC)
     report = infer_from(tmp_path, broker_with(b'{"id": 1}', first=first))
     assert report.start is not None
@@ -365,8 +378,9 @@ def test_timestamps_in_seconds_are_told(tmp_path: Path) -> None:
 
 
 def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
-    """Who has just produced the first messages can run them at once, unless hours were
-    asked for.
+    """If no hour is over yet, micro-batches are proposed, unless another grid was requested.
+
+    So the first messages can be read at once.
     """
     fresh = infer_messages(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
     assert (fresh.grid, fresh.start) == ("batch", None)
@@ -380,17 +394,16 @@ def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
 
 
 def test_a_template_asks_nobody(tmp_path: Path) -> None:
-    """The files are written and load, with columns that are an example, for a topic
-    that may not be there.
-    """
+    """The template is written without a request to Kafka, with example columns, and loads."""
     template(tmp_path, ASKED, NOW)
     assert load_spec(tmp_path / "defs.yaml").source.topic == "shop.orders"
     assert "id" in columns_of(tmp_path)
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
-    """Poison and tombstones in the sample neither disturb the guess nor go unsaid;
-    tombstones are dropped by what is written.
+    """Malformed messages and tombstones in the sample are counted, and affect no inferred type.
+
+    The written spec drops tombstones.
     """
     report = infer_messages(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
     assert (report.sampled, report.fitting, report.refused) == (7, 6, (("not_json", 1),))
@@ -398,14 +411,14 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_sample_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
-    """However few messages it has: what follows would read none."""
+    """A sample without any fitting message is refused."""
     report = infer_messages(tmp_path, b'{"a": 1, "a": 2}')
     assert (report.fitting, report.fit) == (0, False)
 
 
 @pytest.mark.parametrize("name", ["a b", "_topic", "{{ x }}"])
 def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
-    """Fields are told by their order: without one of them no line fits."""
+    """A column of CSV lines can't be left out, because fields are found by their position."""
     request = msgspec.structs.replace(ASKED, format="csv", columns=("id", name, "c"))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
         infer_messages(tmp_path / "new", b"1,2,3", request=request)
@@ -413,9 +426,7 @@ def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
 
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much one topic-partition holds, no more than the bound is taken into
-    memory, and a batch.
-    """
+    """The memory of the sample is bounded, except for one batch."""
     monkeypatch.setattr("windrow.ingest.admin.peek.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     report = infer_from(tmp_path, broker, rows_max=5)
@@ -425,7 +436,7 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("existing_file", ["defs.yaml", "schema.py"])
 def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
-    """One of the files is enough to stop, before the cluster is asked; neither is touched."""
+    """`infer` overwrites nothing: one existing file raises SpecError before Kafka is asked."""
     (tmp_path / existing_file).write_text("mine")
     with pytest.raises(SpecError, match="already"):
         infer_messages(tmp_path, b'{"id": 1}')
@@ -443,7 +454,7 @@ def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
     ],
 )
 def test_wrong_words_write_nothing(tmp_path: Path, bad_request: PipelineRequest) -> None:
-    """What makes no spec is refused before anything is asked or written."""
+    """Invalid options are refused before anything is asked or written."""
     with pytest.raises(SpecError):
         infer_messages(tmp_path / "new", b'{"id": 1}', request=bad_request)
     assert not (tmp_path / "new").exists()
@@ -471,9 +482,7 @@ KEYS = (
 def test_every_sampled_document_fits_what_was_guessed_from_it(
     documents: list[dict[str, Any]],
 ) -> None:
-    """Whatever JSON objects a topic holds: the written schema loads, and the strict
-    decoder takes every one of them.
-    """
+    """Each sampled document is a row with the inferred schema, for arbitrary JSON objects."""
     with tempfile.TemporaryDirectory() as folder:
         report = infer_messages(
             Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents)

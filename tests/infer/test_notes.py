@@ -1,4 +1,4 @@
-"""What a person has to know of an inferred pipeline before its first run is said by the command."""
+"""`infer` prints what a person must know about the pipeline before its first run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTED: dict[str, tuple[Sequence[Pair], str]] = {
 
 @pytest.mark.parametrize("name", NOTED)
 def test_notes(name: str) -> None:
-    """Each is one note of the command, too."""
+    """Each finding is one note of the command."""
     pairs, words = NOTED[name]
     assert len([note for note in run(pairs).inferred.notes if words in note]) == 1
 
@@ -53,12 +53,15 @@ def test_notes(name: str) -> None:
     ],
 )
 def test_nothing_is_noted_of_what_is_plain(documents: list[Any]) -> None:
-    """Numbers that can be no recent time, days, and times with an offset."""
+    """Ordinary values cause no note.
+
+    These are numbers that can't be recent times, dates, and times with an offset.
+    """
     assert run(_values(*documents)).inferred.notes == ()
 
 
 def test_headers_are_named() -> None:
-    """They are in no column, as keys may be."""
+    """A note names the headers, because no column holds them."""
     sample = messages([(None, b'{"id": 1}')], [("ce_id", b"1"), ("ce_type", b"x")])
     notes = list(_notes(propose_for({"id": 1}), request_with(), sample))
     assert notes == [
@@ -81,19 +84,19 @@ def test_headers_are_named() -> None:
     ],
 )
 def test_what_is_no_json_object_is_named(value: bytes, words: str) -> None:
-    """As what it is, where its first bytes say it."""
+    """The error about a value that is no JSON object names the format that its first bytes show."""
     with pytest.raises(SpecError, match=words):
         propose_for(*[value] * 3)
 
 
 def test_a_value_without_a_usable_field_is_refused() -> None:
-    """Also where the key has one: the schema would have no column for the value."""
+    """A value without a usable field is refused, even if the key has one."""
     with pytest.raises(SpecError, match="No field of topic t can be a column: 'a b': Spark"):
         run([(b'{"kid": 1}', b'{"a b": 1}')])
 
 
 def test_keys_that_are_data_with_values_of_several_kinds() -> None:
-    """Later keys are in the rows, too."""
+    """Maps with mixed values keep keys that come later."""
     mixed = [{"id": i, "p": {f"k{i}": i, f"m{i}": "t"}} for i in range(6)]
     done = run(_values(*mixed), 5)
     assert done.lost(mixed) == set()
@@ -111,14 +114,14 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_lines_with_tabs(name: str) -> None:
-    """Read as who wrote them meant it."""
+    """Lines with tabs are read as their writers meant them."""
     values, rows = LINES[name]
     done = run([(None, value) for value in values], format="csv", columns=("id", "t"))
     assert [row for message_rows in done.rows for row in message_rows or ()] == rows
 
 
 def test_watermarks_of_ticdc() -> None:
-    """They are no rows: counted only, whatever they name as their table."""
+    """TiCDC's watermarks make no rows and are only counted, whatever table they name."""
     row = {
         "id": 0,
         "database": "test",

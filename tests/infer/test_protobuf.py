@@ -1,5 +1,7 @@
-"""Columns from Protobuf schemas: each can come from the message type, and each that
-can't be is left out with a word.
+"""Columns that are inferred from Protobuf schemas.
+
+Each column can come from the message type. Each field without a column is left out with a
+reason.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ message Sale {
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
-    """Each type of Protobuf's becomes what holds it; a column is nullable where
-    Protobuf can tell that a field isn't there.
+    """Each Protobuf type becomes a column that holds it.
+
+    A column is nullable if Protobuf can tell that the field is missing.
     """
     candidates = protobuf_candidates(SCHEMA, (1,))
     assert describe_columns(candidates, tmp_path) == {
@@ -78,7 +81,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 
 
 def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
-    """Before a field, or behind it; of a message in another one, too."""
+    """A comment before or after a field becomes the column's comment, also in a nested message."""
     columns_of(protobuf_candidates(SCHEMA, (1,)), tmp_path)
     assert "    id: pl.Int64  # Of the sale, for ever.\n" in (tmp_path / "schema.py").read_text()
     assert {
@@ -91,9 +94,7 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", range(15))
 def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: random.Random) -> None:
-    """Whatever the message type: the file that is written loads, and what reads
-    messages takes its columns.
-    """
+    """The file that is written for a random message type loads, and its columns fit the type."""
     kind = random_schema(dice).kind
     candidates = candidates_of_type(kind)
     if any(candidate.usable for candidate in candidates):

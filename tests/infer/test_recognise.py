@@ -1,5 +1,6 @@
-"""What messages are: what a sample tells is taken, and what it doesn't tell is asked
-for, with what to pass.
+"""The format of messages is recognised from a sample.
+
+If the sample doesn't tell, the error says which option to pass.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}
 
 
 def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -> pa.Table:
-    """Messages with these keys and values."""
+    """Returns messages with these keys and values."""
     stamped = {
         "topic": "t",
         "partition": 0,
@@ -47,14 +48,14 @@ def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -
 
 
 def request_with(**hints: Any) -> PipelineRequest:
-    """A request for a topic, with hints."""
+    """Returns a request for a topic, with hints."""
     return PipelineRequest("t", **hints)
 
 
 def propose_for(
     *values: Any, request: PipelineRequest | None = None, registry: FixedRegistry | None = None
 ) -> Proposal:
-    """How messages with these values, and no keys, would be read."""
+    """Returns the proposal for messages with these values and without keys."""
     octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
     return propose(
         request or request_with(), messages([(None, value) for value in octets]), registry
@@ -62,7 +63,7 @@ def propose_for(
 
 
 def settings(proposal: Proposal) -> dict[str, Any]:
-    """What it says under decode."""
+    """Returns the proposal's `decode` section."""
     return {name: setting.value for name, setting in proposal.decode.items()}
 
 
@@ -79,7 +80,7 @@ TRANSACTION, HEARTBEAT = (
 
 
 def event_of_table(table: str, schema: str | None = None) -> dict[str, Any]:
-    """Debezium's event of a row of this table."""
+    """Returns Debezium's event of a row of this table."""
     return {**DEBEZIUM, "source": {"db": "d", "schema": schema, "table": table}}
 
 
@@ -125,9 +126,7 @@ RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_what_messages_tell(name: str) -> None:
-    """Each format whose messages say what they are, and nothing that only looks a
-    little like it.
-    """
+    """Each format is recognised from its messages, and messages that are only similar are not."""
     values, format_ = RECOGNISED[name]
     assert propose_for(*values).format == format_
 
@@ -253,7 +252,10 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
 
 @pytest.mark.parametrize("name", UNTOLD)
 def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
-    """The error says what was seen, never a payload, and what to pass."""
+    """A sample that doesn't tell its format raises SpecError.
+
+    The error says what was seen, without payloads, and which option to pass.
+    """
     values, request, message, advice = UNTOLD[name]
     with pytest.raises(SpecError) as refused:
         propose_for(*values, request=request)
@@ -264,9 +266,7 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
-    """A registry beside the cluster, whose subject nobody's messages go by, is no
-    reason to read these by it.
-    """
+    """Messages without a schema id are read without the registry, even if the subject exists."""
     registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
     assert propose_for({"id": 1}, registry=registry).format == "json"
     assert propose_for(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
@@ -274,8 +274,9 @@ def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
 
 
 def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
-    """Producers with another strategy of subjects are read all the same; an id that
-    nobody knows is told.
+    """A schema is found by its id if no subject has it.
+
+    Producers may use another naming strategy. An unknown id is reported.
     """
 
     class Subjectless(FixedRegistry):
@@ -295,8 +296,9 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
 
 
 def test_the_record_is_told() -> None:
-    """Of values and of keys: a message of another one is then no row of nulls; some of
-    a schema that isn't known change nothing.
+    """The proposal has the record of values and keys, so another record makes no null rows.
+
+    Messages with unknown schemas change nothing.
     """
     key = (
         '{"type": "record", "namespace": "shop", "name": "K", "fields": [{"name": "shop", "type":'
@@ -323,8 +325,9 @@ def test_the_record_is_told() -> None:
 
 
 def test_a_union_of_records() -> None:
-    """All of them are rows, of the fields of all; what isn't in each may be null, and a column
-    says which record a row is of.
+    """Each record of a union is a row with the fields of all records.
+
+    A field that some record lacks is nullable, and a column has the record's name.
     """
     more = AVRO.replace('"R"', '"x.B"').replace("]}", ', {"name": "more", "type": "string"}]}')
     union = f"[{AVRO}, {more}]"
@@ -341,8 +344,9 @@ def test_a_union_of_records() -> None:
 
 
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
-    """A format is a remark: an instant without its offset is a text, whatever the
-    schema calls it.
+    """The formats of a JSON Schema are compared with the sample.
+
+    A time without an offset is a text.
     """
     stated = {
         "type": "object",
@@ -385,9 +389,7 @@ KEYED: dict[str, tuple[list[Pair], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", KEYED)
 def test_keys(name: str) -> None:
-    """Keys become columns where all of them are objects and some of them says what its
-    value doesn't.
-    """
+    """Keys become columns if all keys are objects and some key says more than its value."""
     pairs, key, columns = KEYED[name]
     proposal = propose(request_with(), messages(pairs), None)
     assert (
@@ -410,9 +412,7 @@ def test_keys(name: str) -> None:
     ids=lambda request: request.format,
 )
 def test_keys_that_are_left_out_are_told(keyless_request: PipelineRequest) -> None:
-    """Of whatever format the values are, nobody loses the keys without a word; where
-    there are none, there is nothing to say.
-    """
+    """A hint reports keys that are left out, for each format. Without keys there is no hint."""
     assert propose(keyless_request, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (
         KEEP_KEY,
     )
@@ -421,7 +421,10 @@ def test_keys_that_are_left_out_are_told(keyless_request: PipelineRequest) -> No
 
 @pytest.mark.parametrize(("key", "key_format"), [(b"a-1", "string"), (bytes(7) + b"\x11", "raw")])
 def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
-    """A registry needn't have their schemas: a text, and a long whose bytes look like an id."""
+    """A key needs no registered schema if the values have one: it is a text or a long.
+
+    The long's bytes look like a schema id.
+    """
 
     class OfValues(FixedRegistry):
         def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
@@ -433,7 +436,7 @@ def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
 
 
 def snapshot_event(**row: Any) -> dict[str, Any]:
-    """Debezium's event of a row in a snapshot."""
+    """Returns Debezium's event of a row in a snapshot."""
     return {**DEBEZIUM, "op": "r", "after": row}
 
 
@@ -482,8 +485,9 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", PRIMARY)
 def test_primary_keys(name: str) -> None:
-    """A primary key is what all events name, and their rows have; where there is none,
-    the table grows and says what became of rows.
+    """The primary key consists of columns that all events name and all rows have.
+
+    Without one, the table only grows, and a column tells each row's operation.
     """
     pairs, key = PRIMARY[name]
     proposal = propose(
@@ -497,7 +501,7 @@ def test_primary_keys(name: str) -> None:
 
 
 def test_a_schema_in_a_header_counts() -> None:
-    """Confluent's serializers can put the id there, and the value is all payload."""
+    """A schema id in a header is recognised. Confluent's serializers may write it there."""
     table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
     assert (
         propose(request_with(), table, FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
@@ -508,8 +512,11 @@ def test_a_schema_in_a_header_counts() -> None:
 
 
 def test_lines_of_fields() -> None:
-    """The delimiter that takes all lines apart counts; a field is the first type that
-    takes all its texts, and null where it is empty.
+    """The proposed delimiter splits all lines.
+
+    A field has the first type that takes all its texts.
+
+    An empty field is null.
     """
     proposal = propose_for(
         b'1;"x";007', b"2;;08", request=request_with(format="csv", columns=("id", "name", "code"))
@@ -528,9 +535,7 @@ def test_lines_of_fields() -> None:
     ids=["around a field", "inside one", "around a tab"],
 )
 def test_quotes_of_fields_between_tabs(line: bytes, quotes: str | None) -> None:
-    """They are characters, as most writers of such lines have it, unless a line can't be
-    read so.
-    """
+    """Quotes between tabs are ordinary characters, unless a line can't be read so."""
     proposal = propose_for(line, request=request_with(format="csv", columns=("id", "name")))
     assert settings(proposal).get("quote") == quotes
 
@@ -539,8 +544,9 @@ def test_quotes_of_fields_between_tabs(line: bytes, quotes: str | None) -> None:
     ("head", "lines"), [(b"Id, name", 3), (b"id,name", 300), (b"number,what", 300)]
 )
 def test_a_line_of_names_is_no_value(head: bytes, lines: int) -> None:
-    """A header among the messages doesn't make a text of each column: it is told by the
-    names, or is one line of a hundred.
+    """A header line among the messages doesn't turn each column into a text.
+
+    It is recognised by the column names, or as one line of a hundred.
     """
     values = [head, *(b"%d,x" % n for n in range(lines))]
     proposal = propose_for(*values, request=request_with(format="csv", columns=("id", "name")))
@@ -564,7 +570,7 @@ NUMBERS: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_keep_their_digits(name: str) -> None:
-    """A float is proposed only where it gives all digits of all sampled numbers back."""
+    """A float is proposed only if it keeps all digits of all sampled numbers."""
     literals, kind = NUMBERS[name]
     for request in (None, request_with(format="csv", columns=("x",))):
         values = [text if request else f'{{"x": {text}}}' for text in literals]
@@ -575,13 +581,16 @@ def test_numbers_keep_their_digits(name: str) -> None:
 
 
 def test_schemas_of_connect_beside_documents_are_told() -> None:
-    """Their columns would be `schema` and `payload`: the note says how to have the payload's."""
+    """Documents with Connect's schemas cause a note about how to read the payload.
+
+    Otherwise the columns would be `schema` and `payload`.
+    """
     proposal = propose_for({"schema": {"type": "struct"}, "payload": {"id": 1}})
     assert "schemas.enable: false" in proposal.hints[0]
 
 
 def test_floats_that_are_no_numbers() -> None:
-    """Bare, as Python writes them, by the setting that takes them."""
+    """Bare NaN and infinities, as Python writes them, are read with the option for them."""
     proposal = propose_for(b'{"x": 0.5}', b'{"x": NaN}', b'{"x": -Infinity}')
     assert str(proposal.candidates[0].guess.type) == "double"
     assert settings(proposal)["allow_non_numeric_numbers"] is True
@@ -597,7 +606,10 @@ def test_floats_that_are_no_numbers() -> None:
     ],
 )
 def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: str) -> None:
-    """The values tell, as MySQL's own default (no digit behind the point) wouldn't."""
+    """The digits of a decimal without a stated scale come from the values.
+
+    MySQL's own default has no digits after the point.
+    """
     events = [{**CANAL, "mysqlType": {"n": "decimal"}, "data": [{"n": n}]} for n in values]
     assert str(propose_for(*events).candidates[0].guess.type) == kind
 
@@ -613,7 +625,10 @@ def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: st
     ],
 )
 def test_values_that_are_not_what_canal_states(stated: str, value: str, kind: str) -> None:
-    """They would be dead letters, all of them: such a column is a text, with a word."""
+    """A column whose values contradict the type that Canal states is a text, with a note.
+
+    Otherwise all its messages would be dead letters.
+    """
     events = [{**CANAL, "mysqlType": {"n": stated}, "data": [{"n": n}]} for n in (None, value)]
     (candidate, _) = propose_for(*events).candidates
     assert str(candidate.guess.type) == kind
@@ -621,7 +636,7 @@ def test_values_that_are_not_what_canal_states(stated: str, value: str, kind: st
 
 
 def test_names_that_are_data() -> None:
-    """Documents with a field of another name each make a column of each: a note says so."""
+    """A note says that field names seem to be data, if each document has another name."""
     hints = propose_for(*({f"k{n}": 1} for n in range(250))).hints
     assert [hint[:40] for hint in hints] == ["the names of the 250 fields seem to be d"]
     assert propose_for({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
@@ -629,14 +644,14 @@ def test_names_that_are_data() -> None:
 
 @pytest.mark.parametrize("value", [["2026-01-05Z"], {"a": {"b": "2026-01-05"}}, "2026-01-05"])
 def test_dates_inside_others_are_dates_of_debezium(value: Any) -> None:
-    """Wherever it stands, a date that is a text is read as one."""
+    """A date as text inside lists or structs is read as a date too."""
     proposal = propose_for({**DEBEZIUM, "after": {"id": 1, "ds": value}})
     assert settings(proposal)["dates"] == "iso-8601"
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
-    """Fields are told by their order, so none can be left out."""
+    """Each field of a line needs its own name, because no field can be left out."""
     lines = propose_for(b"1,2", request=request_with(format="csv", columns=names))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
         without_unusable(lines, table_refusal(DEFAULT, delta=True), "t")
@@ -653,8 +668,10 @@ def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> No
 def test_what_became_of_a_row_is_beside_a_column_of_that_name(
     event: dict[str, Any], envelope: dict[str, str]
 ) -> None:
-    """Tables don't tell names apart by case, and without the kind of its change a deleted row
-    is like one that is there.
+    """A column for the operation gets another name if the rows have a column of its name.
+
+    Tables ignore the case of names. Without the operation a deleted row looks like an existing
+    row.
     """
     proposal = propose_for(event)
     assert settings(proposal)["envelope"] == envelope
@@ -665,14 +682,14 @@ def test_what_became_of_a_row_is_beside_a_column_of_that_name(
     "stated", [f"decimal({'9' * 5000})", "decimal(0,0)", "decimal(5,9)", "decimal(999)", "int("]
 )
 def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
-    """Whatever a message says of its types, it stops nothing."""
+    """A stated type that no column can have becomes a text and stops nothing."""
     (candidate,) = propose_for({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
     assert str(candidate.guess.type) in {"string", "int32"}
 
 
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 def test_floats_of_debezium_that_are_no_numbers(name: str) -> None:
-    """They are values of a float, as the decoder takes them."""
+    """NaN and the infinities of Debezium are values of a float column."""
     rows = [{"id": n, "f": f} for n, f in enumerate([1.5, name, 2.5])]
     candidates = propose_for(*({**DEBEZIUM, "after": row} for row in rows)).candidates
     assert [(c.name, str(c.guess.type)) for c in candidates[:2]] == [
@@ -682,7 +699,7 @@ def test_floats_of_debezium_that_are_no_numbers(name: str) -> None:
 
 
 def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
-    """As many as a message likes to state."""
+    """A stated scale that no column can have becomes a text."""
     field = {
         "field": "id",
         "type": "bytes",
@@ -696,8 +713,9 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
 
 
 def test_what_a_schema_states_inside_others() -> None:
-    """Dates, timestamps and decimals in lists, structs and maps are columns as they are
-    outside; a decimal of any scale wants a choice.
+    """Dates, timestamps and decimals inside lists, structs and maps are read as outside.
+
+    A decimal of any scale needs a choice by the user.
     """
     date, timestamp = (
         {"type": "int32", "name": "io.debezium.time.Date"},
@@ -759,8 +777,10 @@ def test_what_a_schema_states_inside_others() -> None:
 def test_an_object_with_data_for_keys_is_a_list_of_entries(
     objects: list[dict[str, Any]], kind: str
 ) -> None:
-    """Keys are data where there are hundreds; and where each object has few of them, all have many,
-    and their values are alike.
+    """An object whose keys are data becomes a list of entries.
+
+    Keys are data if there are hundreds. They are data too if each object has few keys, all
+    objects have many, and the values are similar.
     """
     (candidate,) = propose_for(*({"stock": stock} for stock in objects)).candidates
     assert str(candidate.guess.type) == kind
@@ -768,7 +788,7 @@ def test_an_object_with_data_for_keys_is_a_list_of_entries(
 
 @pytest.mark.parametrize("delta", [True, False])
 def test_names_that_no_column_can_have(delta: bool) -> None:
-    """Neither `infer` nor its check proposes a column that would be refused; both say why not."""
+    """A name that a column can't have is left out with a reason, by `infer` and by its check."""
     proposal = propose_for(
         {
             "userId": 1,
@@ -807,8 +827,10 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
 
 
 def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
-    """Its alias is its name there, and what has a default isn't missed; a type that
-    won't do is told by any name.
+    """The check finds a column by its alias in the newest schema.
+
+    A missing column with a default is no finding. A type that doesn't fit is reported under
+    either name.
     """
     more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
     for kind, expected_messages in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
@@ -824,9 +846,7 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
 
 
 def test_a_name_is_no_pattern() -> None:
-    """A table whose name has characters that mean something in regular expressions is
-    chosen by exactly that name.
-    """
+    """A table's name is matched exactly, even if it has characters of regular expressions."""
     proposal = propose_for(
         {**MAXWELL, "table": "a.b"}, MAXWELL, request=request_with(table="d.a.b")
     )
@@ -836,8 +856,9 @@ def test_a_name_is_no_pattern() -> None:
 
 
 def test_the_table_of_a_topic_is_said() -> None:
-    """Unless the topic is called after it as Debezium does it: else the next table that
-    is routed there would come in, or be refused.
+    """The table is stated in the spec, unless Debezium's topic is named after it.
+
+    Otherwise another table that is routed to the topic would be read, or refused.
     """
     included = [
         {

@@ -1,4 +1,4 @@
-"""What `windrow infer --check` makes of refused messages."""
+"""The findings of `windrow infer --check` about refused messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ def refusal_count(reason: str, messages: int, stage: str = "value") -> RefusalCo
 
 
 def test_a_stages_share_is_that_of_all_its_reasons() -> None:
-    """Two reasons of one stage that a window may have alone, and not together, are wrong: the
-    window would be refused.
+    """The dead letters of a stage are added up before they are compared with its limit.
+
+    Two reasons may be allowed alone but not together, because the window would be refused.
     """
     limits = LimitsSpec.model_validate({"max_dead_ratio": None, "value": {"max_dead_ratio": 0.3}})
     both = [refusal_count("syntax", 20), refusal_count("type", 20)]

@@ -1,13 +1,16 @@
-"""A run in a process of its own, with all that Spark offers to write down or to show;
-run by `test_canary.py`.
+"""A run in a process of its own, in which Spark writes and shows as much as it can.
+
+`test_canary.py` runs it:
 
     python -m tests.integration.canary SPEC WINDOW OUT [--spoil FILE] [--master URL
     --worker PID ...]
 
-OUT gets what Spark says of itself while its session is up, what is sent to workers, how
-the run ended, and of each process of the driver, and of those below the workers'
-processes, what the machine tells of it. --spoil: the password's file, which gets
-another one once the driver has read it: so the workers are turned away.
+The folder OUT gets what Spark shows of its session, what is sent to workers, the run's end, and
+the command line and environment of each process. These are the driver's processes and those
+below the workers.
+
+`--spoil FILE` writes another password to FILE after the driver has read it, so that the broker
+refuses the workers.
 """
 
 from __future__ import annotations
@@ -34,11 +37,11 @@ from windrow.ingest.runner.spark.local import is_local
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"
-"""Behind the password, makes another one of it."""
+"""A suffix that turns the password into another one."""
 
 
 def command_line(process: psutil.Process) -> str:
-    """As anybody on the machine can read it; of one that has ended meanwhile, none."""
+    """Returns the command line that any user can read; empty if the process has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -46,7 +49,7 @@ def command_line(process: psutil.Process) -> str:
 
 
 def environment(process: psutil.Process) -> str:
-    """What it was started with; of one that has ended meanwhile, nothing."""
+    """Returns the environment of the process; empty if the process has ended."""
     try:
         return repr(process.environ())
     except psutil.Error:
@@ -56,7 +59,7 @@ def environment(process: psutil.Process) -> str:
 def main(
     spec: Path, window: str, out: Path, spoil: Path | None, master: str, workers: list[int]
 ) -> None:
-    """See above."""
+    """Runs the window and writes everything visible to `out`."""
     for folder in ("events", "local"):
         (out / folder).mkdir(parents=True)
     session = spark_session(
@@ -102,7 +105,7 @@ def main(
     processes = [psutil.Process(), *psutil.Process().children(recursive=True), *executors]
     (out / "processes").write_text("\n".join(map(command_line, processes)))
     kept = [path for path in (out / "local").rglob("*") if path.is_file()]
-    # Spark removes them when it ends
+    # Spark removes these files when it ends.
     (out / "kept").write_bytes(b"\n".join(path.read_bytes() for path in kept))
     session.stop()
 

@@ -1,6 +1,4 @@
-"""Customers, of each of whom the table holds the last word: messages of three hours,
-and what is left of them.
-"""
+"""Customers whose table holds each one's last message: a log of three hours, and its result."""
 
 from __future__ import annotations
 
@@ -46,9 +44,9 @@ LOG: Log = {
     2: [(("a", 2), None), (("b", 1), "Cyd"), (("b", 3), "Dot"), (None, None), (("b", 4), "")],
     3: [(("b", 3), None), (("a", 2), "Bo"), (("b", 5), "Eve")],
 }
-"""By hour: whose, and the name; None: a message without a value.
+"""The messages of each hour: the customer and the name; None: a message without a value.
 
-One has no key, one a name that breaks a rule.
+One message has no key, and one has a name that breaks a rule.
 """
 
 LEFT = [("a", 1, "Anna"), ("a", 2, "Bo"), ("b", 1, "Cyd"), ("b", 5, "Eve")]
@@ -62,14 +60,15 @@ DEBEZIUM = "{format: debezium-json, schema: 'customers.py:Customer'}"
 
 
 def plain(customer: Customer | None, name: str | None) -> list[bytes | None]:
-    """Values as a producer of upserts writes them: the key is beside them."""
+    """Returns the values of a producer of upserts. The key is in the message's key."""
     del customer
     return [None if name is None else json.dumps({"name": name, "credit": "1.50"}).encode()]
 
 
 def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
-    """As Debezium writes them: rows before and after; behind a deletion there is a
-    message without a value.
+    """Returns Debezium's events, with the row before and after.
+
+    A deletion is followed by a message without a value.
     """
     if customer is None:
         return [None]
@@ -80,8 +79,10 @@ def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
 
 
 def random_log(dice: random.Random, messages: int) -> Log:
-    """Three hours, so many messages in each: of few customers, so that their messages
-    meet, and some that are refused.
+    """Returns a log of three hours, with the given number of messages in each.
+
+    There are few customers, so that their messages replace each other. Some messages are
+    refused.
     """
     whose: list[Customer | None] = [None, *((shop, number) for shop in "ab" for number in range(5))]
     return {
@@ -94,7 +95,13 @@ def random_log(dice: random.Random, messages: int) -> Log:
 
 
 class Last(NamedTuple):
-    """The last word on a customer; the name is None where it took them out."""
+    """A customer's last message.
+
+    Attributes:
+        name: the customer's name; None if the message deletes the customer.
+        partition: the message's partition.
+        offset: the message's offset.
+    """
 
     name: str | None
     partition: int
@@ -102,9 +109,7 @@ class Last(NamedTuple):
 
 
 def last_words(log: Log) -> dict[Customer, Last]:
-    """What the messages come to by themselves: a dict that they go through in the order
-    in which they were written.
-    """
+    """Returns each customer's last message, computed with a dict in the order of the log."""
     last_by_customer: dict[Customer, Last] = {}
     offsets: Counter[int] = Counter()
     for hour in sorted(log):
@@ -129,15 +134,15 @@ def make_user(
     log: Log = LOG,
     location: str = "path: ./things",
 ) -> User:
-    """Has a pipeline of customers.
+    """Makes a user with a pipeline of customers.
 
     Args:
         kafka: the broker.
-        folder: where the spec is to be.
-        sink: what the spec says of the sink besides its place.
-        decode: what it says of messages.
-        log: these.
-        location: the sink's kind and place, if it isn't a Delta table beside the spec.
+        folder: the folder of the spec.
+        sink: the options of the sink, without its location.
+        decode: the `decode` section.
+        log: the messages.
+        location: the sink's kind and location; by default a Delta table next to the spec.
     """
     topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
     puts = []
@@ -152,7 +157,7 @@ def make_user(
                 Put(value, millis(hour, second=second), _partition(customer), key)
                 for value in values(customer, name)
             ]
-    # what settles the last hour's end
+    # These messages complete the last hour.
     puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]
     produce(kafka, topic, puts)
     user = User(kafka, topic, folder)
@@ -167,6 +172,6 @@ def make_user(
 
 
 def customers(folder: Path) -> list[tuple[Any, ...]]:
-    """What is in the table."""
+    """Returns the table's rows."""
     rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
     return sorted((row["shop"], row["number"], row["name"]) for row in rows)

@@ -1,4 +1,4 @@
-"""A transform that kills the worker that it runs in; importable in Spark's workers."""
+"""A transform that kills its own worker. Spark's workers can import it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from windrow.ingest.schema.columns import Columns
 
 @dataclass(frozen=True)
 class Deadly:
-    """At the sight of a message with one of these ids, so often; each death leaves a
-    file in the folder.
+    """A transform that kills its worker when it sees a message with one of these ids.
+
+    Each death leaves a file in the folder.
+
+    Attributes:
+        folder: the folder for these files.
+        deaths: the number of deaths for each id.
     """
 
     folder: Path

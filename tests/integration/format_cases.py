@@ -1,5 +1,6 @@
-"""What every format is tried with from real Kafka to a real table: messages, and the
-rows and dead letters that they become.
+"""Cases for each format, from real Kafka to a real table.
+
+A case has messages and the expected rows and dead letters.
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ HOUR = "2026-01-05T01:00:00Z"
 
 @dataclass(frozen=True)
 class Case:
-    """What a spec says under `decode`; messages as (key, value, headers); the rows, and
-    the dead letters by (stage, reason), to come.
+    """A case of a format.
 
-    `files`: what lies beside the spec, by name; `schemas`: what a registry has under
-    the topic's subjects, with the ids 1, 2, ..., all of one `kind`.
+    Attributes:
+        decode: the `decode` section.
+        messages: the messages as (key, value, headers).
+        rows: the expected rows.
+        dead: the expected dead letters as (stage, reason).
+        files: the files next to the spec, by name.
+        schemas: the registered schemas as (part, text), with the ids 1, 2, ...
+        kind: the type of all schemas.
     """
 
     decode: dict[str, Any]
@@ -454,7 +460,7 @@ CASES = {
 
 
 def make_user(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> User:
-    """Whose topic has the messages, with a spec that says how to decode them."""
+    """Makes a user whose topic has the case's messages, with the case's spec."""
     topic = create_topic(kafka)
     for part, schema in case.schemas:
         registry.register(f"{topic}-{part}", schema, case.kind)
@@ -479,7 +485,7 @@ def make_user(case: Case, kafka: str, folder: Path, registry: RegistryServer) ->
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """The table's own columns, in the order of the messages; a decimal as its digits."""
+    """Returns the table's own columns, in the order of the messages. An amount is a string."""
     table = DeltaTable(str(folder / "things")).to_pyarrow_table().sort_by("_offset")
     own_columns = table.select([name for name in table.column_names if not name.startswith("_")])
     return [

@@ -1,4 +1,4 @@
-"""Schemas of the formats' tests."""
+"""Models of the tests of formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Sale(pa.DataFrameModel):
-    """A shop's sale: the shop and its number are the key's, the trace a header's."""
+    """A sale. `shop` and `number` come from the key, `trace` from a header."""
 
     shop: pl.String
     number: pl.Int32
@@ -17,7 +17,7 @@ class Sale(pa.DataFrameModel):
 
 
 class Count(pa.DataFrameModel):
-    """Pieces sold: the shop and the number are the key's."""
+    """Sold pieces. `shop` and `number` come from the key."""
 
     shop: pl.String
     number: pl.Int32
@@ -25,7 +25,7 @@ class Count(pa.DataFrameModel):
 
 
 class Reading(pa.DataFrameModel):
-    """What a careless producer writes."""
+    """A reading, as a careless producer writes it."""
 
     id: pl.Int64
     at: pl.Datetime("us", "UTC")
@@ -33,21 +33,21 @@ class Reading(pa.DataFrameModel):
 
 
 class Line(pa.DataFrameModel):
-    """A text under a text."""
+    """A text with a text key."""
 
     host: pl.String
     line: pl.String
 
 
 class Kept(pa.DataFrameModel):
-    """Bytes under bytes."""
+    """Bytes with a bytes key."""
 
     id: pl.Binary
     body: pl.Binary = pa.Field(nullable=True)
 
 
 class Customer(pa.DataFrameModel):
-    """A row whose changes are told, and what happened to it."""
+    """A row whose changes are decoded, with the operation."""
 
     id: pl.Int64
     name: pl.String

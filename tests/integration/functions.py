@@ -1,4 +1,4 @@
-"""Functions of Spark's DataFrames, for the tests of a `spark` step."""
+"""Functions of Spark's DataFrames, for the tests of the `spark` step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 
 def latest(rows: DataFrame) -> DataFrame:
-    """The newest row of each name, whatever its partition."""
+    """Returns the newest row of each name, over all partitions."""
     newest = Window.partitionBy("name").orderBy(
         f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset")
     )
@@ -21,9 +21,7 @@ def latest(rows: DataFrame) -> DataFrame:
 
 
 def same(rows: DataFrame) -> DataFrame:
-    """All rows, with their columns in another order, once through a shuffle and a UDF
-    of this file.
-    """
+    """Returns all rows, with reordered columns, after a shuffle and a UDF of this file."""
     doubled = f.udf(_halved, "long", useArrow=False)
     return (
         rows.select(*sorted(rows.columns)).repartition(3).withColumn("id", doubled(f.col("id") * 2))
@@ -35,8 +33,9 @@ def _halved(number: int) -> int:
 
 
 def local_times(rows: DataFrame) -> DataFrame:
-    """What Python's local time is in a UDF, by an instant and for a message's, and for a constant
-    of the driver's.
+    """Adds times that show which zone applies: in a UDF, for a timestamp, and in the driver.
+
+    The UDF gives the local time of the epoch and of a message. The driver gives a constant.
     """
     epoch = datetime.fromtimestamp
     local_time = f.udf(lambda moment: f"{epoch(0)} {moment:%H:%M}", "string", useArrow=False)
@@ -45,51 +44,51 @@ def local_times(rows: DataFrame) -> DataFrame:
 
 
 def twice(rows: DataFrame) -> DataFrame:
-    """Each row two times."""
+    """Returns each row two times."""
     return rows.union(rows)
 
 
 def nothing(rows: DataFrame) -> DataFrame:
-    """No row."""
+    """Returns no row."""
     return rows.where("false")
 
 
 def wider(rows: DataFrame) -> DataFrame:
-    """Rows of `things.Wider`: how many rows of the window have the same name."""
+    """Returns rows of `things.Wider`. `extra` is the number of rows with the same name."""
     return rows.withColumn("extra", f.count("*").over(Window.partitionBy("name")).cast("string"))
 
 
 def placeless(rows: DataFrame) -> DataFrame:
-    """Rows that lost where they come from, and have a column too much."""
+    """Returns rows without `_offset` and with a surplus column."""
     return rows.drop("_offset").withColumn("more", f.lit(1))
 
 
 def elsewhere(rows: DataFrame) -> DataFrame:
-    """Rows that say they come from another place."""
+    """Returns rows with offsets outside the window."""
     return rows.withColumn("_offset", f.col("_offset") + 1_000_000)
 
 
 def negative(rows: DataFrame) -> DataFrame:
-    """Rows that break a rule of `things.Thing`."""
+    """Returns rows that break a rule of `things.Thing`."""
     return rows.withColumn("id", -f.col("id") - 1)
 
 
 def nulled(rows: DataFrame) -> DataFrame:
-    """Rows with null where there may be none."""
+    """Returns rows with null in a column that isn't nullable."""
     return rows.withColumn("id", f.when(f.col("id") > 0, f.col("id")))
 
 
 def fails(rows: DataFrame) -> DataFrame:
-    """Asks for a column that isn't there."""
+    """Selects a column that doesn't exist."""
     return rows.select("secret")
 
 
 def goes(rows: DataFrame) -> DataFrame:
-    """Kills the server that the test has named, with all below it, and then asks it."""
+    """Kills the server of SERVER_TO_KILL with all its processes, and then queries it."""
     server = psutil.Process(int(os.environ["SERVER_TO_KILL"]))
     killed = [*server.children(recursive=True), server]
     for process in killed:
-        with contextlib.suppress(psutil.NoSuchProcess):  # a worker may end by itself
+        with contextlib.suppress(psutil.NoSuchProcess):  # A worker may end by itself.
             process.kill()
     psutil.wait_procs(killed, 60)
     rows.count()
@@ -97,38 +96,38 @@ def goes(rows: DataFrame) -> DataFrame:
 
 
 def no_frame(rows: DataFrame) -> int:
-    """Gives no DataFrame."""
+    """Returns an int instead of a DataFrame."""
     del rows
     return 1
 
 
 def forgets(rows: DataFrame) -> DataFrame:
-    """Has Spark forget all that it was told to remember."""
+    """Clears Spark's cache."""
     rows.sparkSession.catalog.clearCache()
     return rows
 
 
 def loses(rows: DataFrame) -> DataFrame:
-    """Has Spark's executors let go of what was read, as if they were lost."""
+    """Removes the persisted data from Spark's executors, as if the executors were lost."""
     for persisted_rdd in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
         persisted_rdd.unpersist(True)
     return rows
 
 
 def looks(rows: DataFrame) -> DataFrame:
-    """Looks itself at rows that are lost."""
+    """Counts rows whose persisted data is lost."""
     loses(rows).count()
     return rows
 
 
 def halts(rows: DataFrame) -> DataFrame:
-    """Stops the driver while what was read is kept, until a test wakes it."""
+    """Stops the driver while the persisted data exists, until a test wakes it."""
     os.kill(os.getpid(), signal.SIGSTOP)
     return rows
 
 
 def breaks(rows: DataFrame) -> DataFrame:
-    """Has a UDF that fails."""
+    """Applies a UDF that fails."""
     return rows.withColumn("id", f.udf(_broken, "long", useArrow=False)(f.col("id")))
 
 
@@ -137,7 +136,7 @@ def _broken(number: int) -> int:
 
 
 def foreign(rows: DataFrame) -> DataFrame:
-    """Has a UDF of a module that only the driver has."""
+    """Applies a UDF of a module that only the driver has."""
     from tests.integration.harness import millis
 
     return rows.withColumn("id", f.udf(millis, "long", useArrow=False)(f.col("id")))

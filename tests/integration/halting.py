@@ -1,4 +1,4 @@
-"""A transform that waits for the test, and may kill its worker; importable in Spark's workers."""
+"""A transform that waits for the test and may kill its worker. Spark's workers can import it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ from windrow.ingest.schema.columns import Columns
 
 @dataclass(frozen=True)
 class Halting:
-    """At a message with one of these ids it waits until a file of that name is in the folder.
+    """A transform that waits at certain messages.
 
-    The first time at `deadly` it kills its worker then.
+    It waits until the folder has a file with the message's id as its name. At `deadly` it then
+    kills its worker, but only the first time.
+
+    Attributes:
+        folder: the folder.
+        halts: the ids at which it waits.
+        deadly: the id at which it kills its worker.
     """
 
     folder: Path

@@ -1,5 +1,6 @@
-"""Runs of a real pipeline (Kafka, SQLite or PostgreSQL, Delta) in processes that a test
-may kill, and the checker over what they left.
+"""Runs of a real pipeline in processes that a test may kill, and the check of their results.
+
+The pipeline has Kafka, a ledger in SQLite or PostgreSQL, and a Delta table.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 def hour(n: int) -> datetime:
-    """The n-th hour of the test's day."""
+    """Returns the n-th hour of the test's day."""
     return MIDNIGHT + timedelta(hours=n)
 
 
 def millis(n: int, minute: int = 0, second: int = 0) -> int:
-    """A timestamp in the n-th hour, in milliseconds."""
+    """Returns a timestamp in the n-th hour, in milliseconds."""
     return int((hour(n) + timedelta(minutes=minute, seconds=second)).timestamp() * 1000)
 
 
 @dataclass(frozen=True)
 class PipelineSetup:
-    """One pipeline's configuration: a topic on a broker, a table and a ledger in a folder."""
+    """A pipeline's configuration: a topic on a broker, and a table and a ledger in a folder."""
 
     bootstrap: str
     topic: str
@@ -59,7 +60,7 @@ class PipelineSetup:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self) -> PipelineSpec:
-        """The spec, with `overrides` laid over its sections."""
+        """Returns the spec, with `overrides` merged into its sections."""
         attributes: dict[str, Any] = {
             "id": "things",
             "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic},
@@ -76,23 +77,29 @@ class PipelineSetup:
         return parse_spec(attributes, HERE)
 
     def window(self, n: int) -> Window:
-        """The n-th hour."""
+        """Returns the window of the n-th hour."""
         return Window("things", hour(n), hour(n + 1))
 
     def pipeline(self) -> Pipeline:
-        """The pipeline, with tasks in this process."""
+        """Returns the pipeline, with tasks in this process."""
         return assemble(self.spec(), LocalEngine())
 
     def run(self, n: int, request: Request | None = None) -> Result:
-        """Run the n-th hour here and now."""
+        """Runs the n-th hour in this process."""
         return run(self.pipeline(), self.window(n), request or Request("test"))
 
 
 def start_run(
     setup: PipelineSetup, n: int, answer_file: Path, crash: str = "", request: Request | None = None
 ) -> BaseProcess:
-    """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its
-    Result or error to `answer_file`.
+    """Starts a run of the n-th hour in a process of its own.
+
+    Args:
+        setup: the pipeline.
+        n: the hour.
+        answer_file: the file to which the process writes its Result or its error.
+        crash: the value of WINDROW_CRASH.
+        request: the request of the run.
     """
     process = SERVER.Process(
         target=_child, args=(setup, n, str(answer_file), crash, to_json(request or Request("test")))
@@ -112,28 +119,33 @@ def _child(setup: PipelineSetup, n: int, answer_file: str, crash: str, request: 
 
 
 def result_of(answer_file: Path) -> Result:
-    """The Result that a child wrote; its error, if it wrote one, fails the test."""
+    """Returns the Result in a child's file. If the file has an error, the test fails."""
     text = answer_file.read_text()
     assert "error" not in json.loads(text), text
     return from_json(text, Result)
 
 
 def wait_until_stopped(process: BaseProcess) -> None:
-    """Return once the child has stopped itself at its crash point; fail if it ended instead."""
+    """Waits until the child has stopped itself at its crash point; fails if the child ends."""
     assert stops(process), (
         f"the run ended with {process.exitcode} before it reached its crash point"
     )
 
 
 def wake(runs: Iterable[BaseProcess]) -> None:
-    """Let children run on that have stopped themselves."""
+    """Wakes children that have stopped themselves."""
     for process in runs:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGCONT)
 
 
 def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
-    """The same, and wait until they have ended, so many seconds for each; all of them well."""
+    """Wakes children and waits for each of them to end with exit code 0.
+
+    Args:
+        runs: the children.
+        seconds: the longest wait for each child.
+    """
     wake(runs)
     for process in runs:
         process.join(seconds)
@@ -141,8 +153,10 @@ def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
 
 
 def read_visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
-    """All committed messages of a topic, read by a plain client: offset -> the id in
-    the value (None where there is none).
+    """Returns all committed messages of a topic, read by a plain client.
+
+    Returns:
+        For each topic-partition and offset, the id in the value; None if there is no id.
     """
     consumer = Consumer(
         {
@@ -182,8 +196,11 @@ def _id(value: bytes | None) -> object:
 def verdict(
     setup: PipelineSetup, produced: Mapping[TopicPartition, Mapping[int, object]]
 ) -> Report:
-    """The checker's verdict over a setup's table, dead letters and receipts;
-    `produced`: what the committed windows should hold.
+    """Returns the checker's report about the table, the dead letters and the receipts.
+
+    Args:
+        setup: the pipeline.
+        produced: the messages that the committed windows should hold.
     """
     pipeline = setup.pipeline()
     sink = pipeline.sink
@@ -204,5 +221,5 @@ def verdict(
 
 
 def table_version(setup: PipelineSetup) -> int:
-    """The Delta version of the setup's table."""
+    """Returns the Delta version of the table."""
     return DeltaTable(str(setup.folder / "things")).version()

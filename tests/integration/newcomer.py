@@ -1,4 +1,4 @@
-"""Somebody new, in a shell of their own: an empty home folder, and what the pages say to type."""
+"""A new user in a shell: an empty home folder, and the commands of a page of the documentation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from tests.shape.readme import ROOT, project_paths
 from windrow.ingest.kafka.embedded.server import find_jars
 
 SECONDS = 900
-"""Most seconds that a shell may take where the machine is busy; a hang must not cost the suite."""
+"""The longest time of a shell in seconds, on a busy machine. It bounds a hang."""
 
 PORT = "29092"
-"""The one in the pages."""
+"""The port in the pages."""
 
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
 KEPT = (".config/pip", ".pip", ".config/uv", ".netrc", ".cache/pip", ".cache/uv")
-"""What of a home folder is about where packages come from, and those that are here already."""
+"""The files of a home folder that configure or cache packages."""
 
 
 def newcomer(folder: Path) -> dict[str, str]:
-    """The environment of somebody who has the repository in `~/windrow`, a Python, uv, Java and
-    Kafka's jars; a home folder with nothing else in it but pip's and uv's own settings.
+    """Makes an empty home folder and returns the environment of a new user.
+
+    The user has the repository in `~/windrow`, a Python, uv, Java and Kafka's jars. The home
+    folder has nothing else, except the settings of pip and uv.
     """
     home, tools = folder / "home", folder / "tools"
     (home / "windrow").mkdir(parents=True)
@@ -62,13 +64,16 @@ def newcomer(folder: Path) -> dict[str, str]:
 
 
 def switched_on(environment: Path, env: dict[str, str]) -> dict[str, str]:
-    """The same, after `source .venv/bin/activate`."""
+    """Returns the environment after `source .venv/bin/activate`."""
     return env | {"PATH": f"{environment / 'bin'}{os.pathsep}{env['PATH']}"}
 
 
 @contextmanager
 def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
-    """A broker that runs beside until Ctrl-C; here once it has said that it is up."""
+    """Runs a broker in another terminal until the block ends, which sends Ctrl-C.
+
+    The block begins when the broker is up.
+    """
     bash = ["bash", "-ec", f"exec {command.strip()}"]
     with subprocess.Popen(
         bash, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -87,7 +92,7 @@ def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[
 
 
 def shell(typed: str, folder: Path, env: dict[str, str]) -> str:
-    """All of it in one shell, which stops at what fails; what it said on stdout."""
+    """Runs all commands in one shell and returns its stdout. A failed command fails the test."""
     bash = ["bash", "-euo", "pipefail", "-c", typed]
     done = subprocess.run(
         bash, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
@@ -97,7 +102,7 @@ def shell(typed: str, folder: Path, env: dict[str, str]) -> str:
 
 
 def elsewhere(typed: list[str]) -> list[str]:
-    """The same on a port that is free here."""
+    """Returns the commands with a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     assert any(PORT in block for block in typed)

@@ -1,5 +1,6 @@
-"""The pipeline of docs/transforms.md that has a step of each kind, on real Kafka, PostgreSQL
-and Spark: here, on a cluster and by a Connect server.
+"""The pipeline of docs/transforms.md with a step of each kind, on Kafka, PostgreSQL and Spark.
+
+It runs locally, on a cluster and with a Connect server.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAGE = (ROOT / "docs" / "transforms.md").read_text(encoding="utf-8")
 WINDOW = "2026-01-05T01:00:00Z"
 SPARK = next(line for line in PAGE.splitlines() if "- spark: newest.py:newest" in line)
 KYIV, LVIV = ("de", "Ann", "Kyiv"), ("en", None, "Lviv")
-"""Language, customer and city, as the steps before and behind `spark` know them."""
+"""Language, customer and city, from the steps before and after `spark`."""
 
 
 def order(id_: int, customer: int, shop: str, amount: float) -> Put:
@@ -39,8 +40,9 @@ def order(id_: int, customer: int, shop: str, amount: float) -> Put:
 
 @pytest.fixture
 def user(kafka: str, database: str, tmp_path: Path) -> User:
-    """Who has the page's files, its tables, and five messages: an order that comes twice, one
-    without an amount, one that is no JSON.
+    """A user with the page's files, its tables and five messages.
+
+    One order comes twice, one has no amount, and one message is no JSON.
     """
     topic = create_topic(kafka, 2)
     orders = [(1, 1, "a", 2.5), (2, 7, "b", 1.0), (1, 1, "a", 4.5), (3, 1, "a", 0.0)]
@@ -79,15 +81,16 @@ def customers(folder: Path, names: list[str]) -> None:
 
 
 def rows(folder: Path, name: str = "orders") -> list[tuple[object, ...]]:
-    """What is in the table: id, cents, and what was told of it by other steps."""
+    """Returns the table's rows: id, cents, and the columns that other steps added."""
     names = ["id", "cents", "language", "customer_name", "city"]
     table = DeltaTable(folder / "lake" / name).to_pyarrow_table()
     return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
 
 
 def all_steps(user: User, run: Callable[[], Any]) -> None:
-    """Each row went through each step, once; the receipt has the numbers of all of them, and
-    a replay gives the same rows again, although the table that it looks up in has changed.
+    """Asserts that each row passes each step once, and that the receipt has all steps' numbers.
+
+    A replay gives the same rows, although the looked-up table has changed.
     """
     run()
     assert rows(user.folder) == [(1, 450, *KYIV), (2, 100, *LVIV)]
@@ -114,7 +117,7 @@ def all_steps(user: User, run: Callable[[], Any]) -> None:
 
 
 def without_spark(user: User, run: Callable[[], Any]) -> None:
-    """The same steps but for `spark`, in a table of their own: in ordinary tasks."""
+    """Asserts that the steps without `spark` run in ordinary tasks, into a table of their own."""
     spec = user.folder / "things.yaml"
     text = spec.read_text().replace(f"{SPARK}\n", "").replace("lake/orders", "lake/all")
     spec.write_text(text.replace("id: orders\n", "id: all\n"))
@@ -125,8 +128,10 @@ def without_spark(user: User, run: Callable[[], Any]) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_here(user: User) -> None:
-    """By the command, with tasks on this machine; and a row that is refused behind `spark`
-    refuses the window, with its message's place.
+    """The command runs all steps with tasks on this machine.
+
+    A row that is refused after the `spark` step fails the window. The error has the message's
+    partition and offset.
     """
     all_steps(user, lambda: user.types("run", "--window", WINDOW))
     spec, bad = (
@@ -142,7 +147,7 @@ def test_here(user: User) -> None:
 
 @pytest.mark.long
 def test_by_a_connect_server(user: User, spark_server: str) -> None:
-    """And without `spark`, where tasks are the server's as well."""
+    """The steps run on a Connect server, also without the `spark` step."""
     run = lambda: user.types("run", "--window", WINDOW, "--connect", spark_server)  # noqa: E731
     all_steps(user, run)
     without_spark(user, run)
@@ -150,7 +155,7 @@ def test_by_a_connect_server(user: User, spark_server: str) -> None:
 
 @pytest.mark.long
 def test_on_a_cluster(user: User, tmp_path: Path) -> None:
-    """Whose workers have none of windrow's code, nor the spec's files."""
+    """The steps run on a cluster whose workers have neither windrow's code nor the spec's files."""
     with cluster(tmp_path / "cluster", workers=1) as bare:
         run = lambda: user.starts_and_ends(  # noqa: E731
             "run", "--window", WINDOW, "--master", bare.master, *ON_IT

@@ -1,6 +1,4 @@
-"""A password that a reference tells is nowhere but where the reference says: looked for
-in all that a run leaves, shows and sends.
-"""
+"""A password that a spec refers to leaves no trace in what a run writes, shows or sends."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ from tests.runner.spark.standalone import Cluster, cluster
 from windrow.ingest.kafka.embedded.server import find_jars
 
 WRITTEN = "{{ env.CANARY_PASSWORD }}"
-"""A password that the driver fills in, so that it stands in what is sent: written out
-in a file it would be refused.
+"""A password that the driver fills in, so that it is in the sent task.
+
+A spec with the password itself would be refused.
 """
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
@@ -43,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
-    """A spec with a topic of its own, and the words that run it."""
+    """Makes a spec with its own topic and returns the arguments of the run."""
     topic = create_topic(server.bootstrap)
     produce(
         server.bootstrap,
@@ -66,7 +65,7 @@ def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
 
 
 def run_output(words: list[str], extra_env: dict[str, str]) -> bytes:
-    """All that the run left, showed, sent and said, but for the file that has the password."""
+    """Returns everything that the run left, showed, sent and printed, without the password file."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.canary", *words],
         cwd=ROOT,
@@ -93,8 +92,9 @@ def run_output(words: list[str], extra_env: dict[str, str]) -> bytes:
 
 
 def contents_of(spark_cluster: Cluster) -> bytes:
-    """The pages of a cluster's master and workers, and all files below their folders:
-    logs, what executors said, code that was kept.
+    """Returns the pages of a cluster's master and workers, and all files in their folders.
+
+    The files are logs, the executors' output and code.
     """
     [worker_folder, *_] = spark_cluster.workers
     pages = [
@@ -117,9 +117,7 @@ def contents_of(spark_cluster: Cluster) -> bytes:
 
 
 def spellings_of(secret: str) -> list[bytes]:
-    """A secret as it may be written: plain, in two bytes a character, and in base64
-    behind any number of bytes.
-    """
+    """Returns the encodings of a secret: plain, UTF-16, and base64 at each alignment."""
     coded = [
         base64.b64encode(b" " * padding + secret.encode())[4 * bool(padding) : -4]
         for padding in range(3)
@@ -133,8 +131,10 @@ def spellings_in(secret: str, text: bytes) -> list[bytes]:
 
 @pytest.mark.long
 def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
-    """A password in the environment: workers log in by it; Spark's settings, event log,
-    pages, files and command lines don't have it.
+    """A password in the environment is in no trace of a run that succeeds.
+
+    The workers log in with it. The traces are Spark's settings, event log, pages, files and
+    command lines.
     """
     everything = run_output(
         spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD}
@@ -145,8 +145,10 @@ def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -> None:
-    """A password in a file, which is another one when the workers read it: they are
-    turned away, and nothing tells either.
+    """A password in a file is in no trace of a run that fails in its workers.
+
+    The file changes before the workers read it, so the broker refuses them. Neither password is
+    in a trace.
     """
     file = tmp_path / "password"
     file.write_text(PASSWORD)
@@ -160,7 +162,10 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
 
 @pytest.mark.long
 def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
-    """The twin: a password that is written out travels with the task, and is found there."""
+    """The search finds a password that is written in the spec and travels with the task.
+
+    This proves that the search works.
+    """
     everything = run_output(spec(server, tmp_path, WRITTEN), {"CANARY_PASSWORD": PASSWORD})
     assert spellings_in(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
     assert spellings_in(PASSWORD, everything)
@@ -171,13 +176,13 @@ def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers with a core each, which have nothing of windrow."""
+    """Two workers with one core each and without windrow."""
     with cluster(tmp_path_factory.mktemp("cluster")) as spark_cluster:
         yield spark_cluster
 
 
 def words_of(spark_cluster: Cluster) -> list[str]:
-    """What the run is told of a cluster."""
+    """Returns the arguments that describe a cluster to the run."""
     return [
         "--master",
         spark_cluster.master,
@@ -194,8 +199,9 @@ def words_of(spark_cluster: Cluster) -> list[str]:
 def test_a_run_on_a_cluster(
     server: SecureBroker, workers: Cluster, tmp_path: Path, fails: bool
 ) -> None:
-    """A password in a file, by which workers are let in or turned away, is in nothing
-    that they were sent, say, show or keep.
+    """A password in a file is in nothing that a cluster's workers receive, print, show or keep.
+
+    The broker accepts the workers, or refuses them.
     """
     file = tmp_path / "password"
     file.write_text(PASSWORD)
@@ -216,8 +222,9 @@ def test_a_run_on_a_cluster(
 def test_the_search_on_a_cluster_finds_what_is_there(
     server: SecureBroker, workers: Cluster, tmp_path: Path
 ) -> None:
-    """The twin: a password that is written out travels with the job, and is found in
-    what was sent.
+    """The search on a cluster finds a password that is written in the spec, in the sent job.
+
+    This proves that the search works.
     """
     run_output(
         [*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD}

@@ -23,12 +23,13 @@ HOURS = "2026-01-05T01:00:00Z/2026-01-05T04:00:00Z"
 
 
 QUIET = "2026-01-05T04:00:00Z"
-"""An hour after all messages: to commit it takes no Spark."""
+"""An hour after all messages, whose commit doesn't need Spark."""
 
 
 def hours(*numbers: int) -> list[Put]:
-    """Forty messages an hour, by turns in two topic-partitions: those of the n-th hour
-    have the ids from n * 100 on.
+    """Returns forty messages for each hour, alternating between two topic-partitions.
+
+    The ids of the n-th hour begin at n * 100.
     """
     return [
         Put(json.dumps({"id": h * 100 + i, "name": None}).encode(), millis(h, i), i % 2)
@@ -39,14 +40,14 @@ def hours(*numbers: int) -> list[Put]:
 
 @pytest.fixture
 def topic(kafka: str) -> str:
-    """Three hours of messages, from 1 to 4 o'clock."""
+    """A topic with three hours of messages, from 1:00 to 4:00."""
     topic_name = create_topic(kafka, partitions=2)
     produce(kafka, topic_name, hours(1, 2, 3))
     return topic_name
 
 
 def ids(user: User) -> list[int]:
-    """What the table holds."""
+    """Returns the ids in the table."""
     return sorted(
         DeltaTable(str(user.folder / "things")).to_pyarrow_table(columns=["id"])["id"].to_pylist()
     )
@@ -58,13 +59,13 @@ def valid(document: Any) -> list[int]:
 
 
 def expected(*numbers: int, leave: Iterable[int] = ()) -> list[int]:
-    """The ids of whole hours, but for some."""
+    """Returns the ids of whole hours, without those of `leave`."""
     return sorted({h * 100 + i for h in numbers for i in range(40)} - set(leave))
 
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """Three hours of messages with one poison, and a spec beside them."""
+    """A user with a spec, and three hours of messages with one malformed message."""
     topic = create_topic(kafka, partitions=2)
     puts = hours(1, 2, 3)
     produce(kafka, topic, [*puts[:60], Put(b"poison", millis(2, 30)), *puts[60:]])
@@ -72,8 +73,10 @@ def user(kafka: str, tmp_path: Path) -> User:
 
 
 def test_a_day_with_the_command(user: User) -> None:
-    """Plan, run three hours, again, show, look at the dead letter, verify, replay one,
-    verify: each message ends in one place.
+    """A day of commands leaves each message in one place.
+
+    The commands plan, run three hours, run again, show, list the dead letter, verify, replay an
+    hour and verify.
     """
     planned = user.starts_and_ends("plan", "--window", HOURS)
     assert [p["frozen"] for p in planned["plans"]] == [[]] * 3
@@ -97,14 +100,15 @@ def test_a_day_with_the_command(user: User) -> None:
 
 
 def test_doctor(user: User) -> None:
-    """Everything it looks at is well on a fresh pipeline."""
+    """`doctor` finds no fault in a new pipeline."""
     checks = user.types("doctor")["checks"]
     assert {c["level"] for c in checks} <= {"ok", "warn"}, checks
 
 
 def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
-    """4 for an open window, 2 for a window beside the grid and for a spec with
-    mistakes, all of them at once with their lines.
+    """An error has its exit code: 4 for an open window, 2 for a wrong window or spec.
+
+    All mistakes of a spec are reported at once with their lines.
     """
     assert "or later" in json.dumps(user.types("run", "--window", "2126-01-05T01:00:00Z", code=4))
     user.types("run", "--window", "2026-01-05T01:30:00Z", code=2)
@@ -119,7 +123,10 @@ def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
 
 
 def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
-    """The first hour begins at the log's start and so takes what is older than itself, too."""
+    """With `start: earliest` the first hour begins at the log's start.
+
+    It includes older messages.
+    """
     user = User(
         kafka,
         topic,
@@ -134,7 +141,7 @@ def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path)
 
 
 def test_daily_from_a_timestamp(kafka: str, topic: str, tmp_path: Path) -> None:
-    """The day begins at the first message from 2 o'clock on."""
+    """The first day begins at the first message from 2:00 on."""
     user = User(
         kafka,
         topic,
@@ -151,9 +158,7 @@ def test_daily_from_a_timestamp(kafka: str, topic: str, tmp_path: Path) -> None:
 
 
 def test_cron_from_offsets(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Windows of two hours and of ten; the first begins at offset 5 of one
-    topic-partition and at 10 of the other.
-    """
+    """Windows of a cron grid have two and ten hours, and begin at the given offsets."""
     window = "grid: '0 0,2,12 * * *', start: 2026-01-05T00:00:00Z"
     user = User(
         kafka,
@@ -178,8 +183,9 @@ def test_cron_from_offsets(kafka: str, topic: str, tmp_path: Path) -> None:
 def test_micro_batches_from_what_a_group_has_committed(
     kafka: str, topic: str, tmp_path: Path
 ) -> None:
-    """They begin where the group stood, drain to the end, and a replay by numbers reads
-    the same again.
+    """Micro-batches begin at the committed offsets of a group and read to the end.
+
+    A replay by its number reads the same messages.
     """
     user = User(
         kafka, topic, tmp_path, "start: {committed: readers}", "grid: batch, max_records: 25"
@@ -208,7 +214,7 @@ def test_micro_batches_from_what_a_group_has_committed(
 
 
 def test_micro_batches_from_the_latest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
-    """What was there before the first run isn't read; what comes after it is."""
+    """With `start: latest` only messages after the first run are read."""
     user = User(kafka, topic, tmp_path, "start: latest", "grid: batch")
     assert user.types("run")["windows"] == []
     produce(kafka, topic, hours(5))
@@ -221,7 +227,7 @@ def test_micro_batches_from_the_latest_offset(kafka: str, topic: str, tmp_path: 
 
 
 def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Both kinds of files hold the messages between two positions, and nothing else is made."""
+    """`peek` writes the messages between two positions to both kinds of files, and nothing else."""
     user = User(kafka, topic, tmp_path)
     files_before = sorted(p.name for p in tmp_path.iterdir())
     positions = [
@@ -248,8 +254,9 @@ def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
 
 
 def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Behind by what came since the newest window; a group hears of it when it is told
-    to, and by each run.
+    """`lag` counts the messages since the newest window.
+
+    The group's offsets are altered by `lag --alter-offsets` and by each run.
     """
     user = User(kafka, topic, tmp_path, f"offsets_group: {topic}-lag")
     ran = user.types("run", "--window", QUIET)
@@ -268,8 +275,11 @@ def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
 
 
 def test_rebase_on_a_topic_made_anew(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Refused with the way out, looked at, recorded, run: the next window is of the new
-    topic, and what is there verifies.
+    """`rebase` continues a pipeline on a recreated topic.
+
+    1. The run is refused, and the error names `windrow rebase`.
+    2. `rebase` proposes the change and then records it.
+    3. The next window is read from the new topic, and the table verifies.
     """
     user = User(kafka, topic, tmp_path)
     user.types("run", "--window", QUIET)

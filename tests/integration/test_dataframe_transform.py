@@ -1,6 +1,4 @@
-"""The `spark` step: a window's rows through a function of DataFrames, on real Kafka
-and Spark, exactly once all the same.
-"""
+"""The `spark` step: a function of DataFrames gets a window's rows, exactly once."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture
 def topic(kafka: str) -> str:
-    """Two partitions: in the first hour ten rows of three names, and a poison; in the
-    second one row.
+    """A topic of two partitions.
+
+    One hour has ten rows and a malformed message, the next hour has one row.
     """
     topic = create_topic(kafka, 2)
     puts = [
@@ -59,9 +58,7 @@ def topic(kafka: str) -> str:
 
 @pytest.fixture
 def make_setup(kafka: str, topic: str, tmp_path: Path) -> Any:
-    """`make_setup(function, ...)`: a pipeline whose rows go through a function, in splits of
-    three messages.
-    """
+    """`make_setup(function, ...)`: a pipeline with a `spark` step, in splits of three messages."""
 
     def make(function: str, **over: Any) -> PipelineSetup:
         transform = {"steps": [{"spark": f"functions.py:{function}"}]} | (
@@ -76,7 +73,7 @@ def make_setup(kafka: str, topic: str, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def on_spark(spark: SparkSession) -> Any:
-    """The pipeline of a setup, with tasks on the tests' session."""
+    """A function that assembles a setup's pipeline on the tests' Spark session."""
     return lambda setup: assemble(setup.spec(), SparkEngine(lambda: spark.sparkContext))
 
 
@@ -85,7 +82,7 @@ def run_window(pipeline: Pipeline, setup: PipelineSetup, n: int = 1) -> Result:
 
 
 def table(setup: PipelineSetup) -> list[dict[str, Any]]:
-    """The rows of a setup's table."""
+    """Returns the rows of a setup's table."""
     rows: list[dict[str, Any]] = (
         DeltaTable(str(setup.folder / "things")).to_pyarrow_table().to_pylist()
     )
@@ -93,8 +90,9 @@ def table(setup: PipelineSetup) -> list[dict[str, Any]]:
 
 
 def test_one_row_of_each_name(make_setup: Any, on_spark: Any) -> None:
-    """A deduplication over all splits of a window: its rows are committed with the
-    exact range, each message counted once.
+    """A function may deduplicate the rows of all splits of a window.
+
+    Its rows are committed with the exact range, and each message is counted once.
     """
     setup = make_setup("latest")
     pipeline = on_spark(setup)
@@ -125,8 +123,9 @@ def test_one_row_of_each_name(make_setup: Any, on_spark: Any) -> None:
 
 
 def test_all_rows_come_through(make_setup: Any, on_spark: Any) -> None:
-    """Shuffled, by a UDF of the function's own file, with columns in another order:
-    what no function changed is staged as without one.
+    """Rows that the function doesn't change are staged as without a function.
+
+    They pass a shuffle and a UDF of the function's file, and their columns are reordered.
     """
     setup = make_setup("same")
     receipt = run_window(on_spark(setup), setup).committed.receipt
@@ -138,21 +137,21 @@ def test_all_rows_come_through(make_setup: Any, on_spark: Any) -> None:
 
 
 def test_a_message_becomes_several_rows_or_none(make_setup: Any, on_spark: Any) -> None:
-    """More rows than messages, and no row at all, are counted as they are."""
+    """A function may return more rows than messages, and each row is counted."""
     setup = make_setup("twice")
     counts = run_window(on_spark(setup), setup).committed.receipt.counts
     assert (counts.valid, counts.rows, counts.filtered) == (10, 20, 0)
 
 
 def test_no_row_is_left(make_setup: Any, on_spark: Any) -> None:
-    """A window of which the function leaves nothing is committed with its range all the same."""
+    """A window whose function returns no row is committed with its range."""
     setup = make_setup("nothing")
     counts = run_window(on_spark(setup), setup).committed.receipt.counts
     assert (counts.read, counts.valid, counts.rows, counts.filtered) == (11, 0, 0, 10)
 
 
 def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path) -> None:
-    """The page's function does what it says, word for word."""
+    """The example of docs/dataframes.md runs unchanged."""
     page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
     (tmp_path / "newest.py").write_text(
         next(code for code in blocks("python", page) if "def newest" in code)
@@ -172,7 +171,7 @@ def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path)
 
 
 def test_columns_of_a_schema_of_its_own(make_setup: Any, on_spark: Any) -> None:
-    """The table has the columns that transform.schema says, known before anything is read."""
+    """The table has the columns of `transform.schema`, which are known before anything is read."""
     setup = make_setup("wider", schema="things.py:Wider")
     run_window(on_spark(setup), setup)
     assert [(row["name"], row["extra"]) for row in table(setup)][:3] == [
@@ -185,8 +184,10 @@ def test_columns_of_a_schema_of_its_own(make_setup: Any, on_spark: Any) -> None:
 def test_what_was_read_is_kept_for_the_window(
     make_setup: Any, on_spark: Any, spark: SparkSession
 ) -> None:
-    """What windrow has Spark keep is no part of its cache, which any function, and any
-    client of a server, may clear; and it is let go.
+    """The rows that windrow persists aren't part of Spark's cache.
+
+    They are released after the window. Any function, and any client of a server, may clear the
+    cache.
     """
     setup, persisted_rdds = make_setup("forgets"), spark.sparkContext._jsc.getPersistentRDDs  # noqa: SLF001
     count_before = persisted_rdds().size()
@@ -207,12 +208,13 @@ def test_what_was_read_is_kept_for_the_window(
 def test_rows_of_another_try(
     spark: SparkSession, function: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """Where Spark has kept a try that isn't the one that was counted, half of a split's
-    rows say, it fails whatever a function asks for.
+    """A function fails if Spark kept the rows of another try than the counted one.
+
+    Such a try may have, say, half of a split's rows. The function fails whatever it selects.
     """
     columns = "windrow_index long, windrow_outcome string, windrow_try long, id long"
     session = spark.newSession()
-    # as of a hundred columns: Spark looks first whether an id is there at all
+    # Whole-stage codegen is off, as for a hundred columns: Spark then first checks for an id.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     kept_rows = session.createDataFrame(
         [(0, None, None, 1), (0, "failed", 6, None)], columns
@@ -224,13 +226,16 @@ def test_rows_of_another_try(
 
 @pytest.fixture
 def client(spark_server: str) -> Iterator[ConnectedSpark]:
-    """One of a Spark Connect server's."""
+    """A client of a Spark Connect server."""
     with closing(ConnectedSpark(spark_server)) as spark:
         yield spark
 
 
 def reads_of(setup: PipelineSetup) -> int:
-    """Counts the reads of the split with the poison: each try leaves dead letters of its own."""
+    """Counts the reads of the split with the malformed message.
+
+    Each read leaves its own file of dead letters.
+    """
     return len(list((setup.folder / "things_dead" / "data").rglob("*.parquet")))
 
 
@@ -240,14 +245,14 @@ def assert_names_are_utc(setup: PipelineSetup) -> None:
 
 
 def test_a_function_has_no_zone_of_the_machine(make_setup: Any, on_spark: Any) -> None:
-    """Local time is UTC in the workers and in the driver, wherever they are."""
+    """Local time is UTC in the workers and in the driver, wherever they run."""
     setup = make_setup("local_times")
     run_window(on_spark(setup), setup)
     assert_names_are_utc(setup)
 
 
 def test_a_function_has_no_zone_of_a_server(make_setup: Any, client: ConnectedSpark) -> None:
-    """Nor has it that of the machine of a Spark Connect server."""
+    """Local time is UTC on a Spark Connect server too, on any machine."""
     setup = make_setup("local_times")
     run_window(assemble(setup.spec(), SparkEngine(client.session)), setup)
     assert_names_are_utc(setup)
@@ -258,8 +263,9 @@ def test_a_function_has_no_zone_of_a_server(make_setup: Any, client: ConnectedSp
     ("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)]
 )
 def test_on_a_server(make_setup: Any, client: ConnectedSpark, function: str, rows: int) -> None:
-    """A server plans a DataFrame anew whenever it is sent one; each split is read once
-    all the same, and no other session is changed.
+    """Each split is read once on a server, although the server plans each sent DataFrame again.
+
+    The server's other sessions keep their settings.
     """
     setup, read_conf = make_setup(function), client.session().conf.getAll
     assert (
@@ -290,7 +296,7 @@ def test_on_a_server(make_setup: Any, client: ConnectedSpark, function: str, row
 def test_what_fails_on_a_server(
     make_setup: Any, client: ConnectedSpark, function: str, match: str
 ) -> None:
-    """It refuses the window in the same sentence as here."""
+    """A function that fails on a server refuses the window with the same error as locally."""
     setup = make_setup(function)
     with pytest.raises(SpecError, match=match):
         run_window(assemble(setup.spec(), SparkEngine(client.session)), setup)
@@ -334,12 +340,13 @@ def test_what_fails_on_a_server(
 def test_what_a_function_may_not_do(
     make_setup: Any, on_spark: Any, function: str, kind: type[Exception], match: str
 ) -> None:
-    """It refuses the window in a sentence, with the place where there is one; nothing
-    becomes visible.
+    """A function that breaks a rule refuses the window, and nothing becomes visible.
+
+    The error has the message's place if it is known.
     """
     setup = make_setup(function)
     with pytest.raises(kind, match=match):
-        print(run_window(on_spark(setup), setup), table(setup))  # told where nothing is raised
+        print(run_window(on_spark(setup), setup), table(setup))  # Printed if nothing is raised.
     assert not table(setup)
 
 
@@ -347,7 +354,10 @@ def test_what_a_function_may_not_do(
 def test_a_server_that_is_killed_while_the_function_asks_it(
     make_setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not a mistake of the function's, though its call fails: an outage, to be tried again."""
+    """A server that dies during the function's call raises UnreachableError.
+
+    It isn't taken for a mistake of the function.
+    """
     setup = make_setup("goes")
     with serving() as (address, command), closing(ConnectedSpark(address)) as spark:
         monkeypatch.setenv("SERVER_TO_KILL", str(command.pid))
@@ -363,26 +373,31 @@ def test_a_server_that_is_killed_while_the_function_asks_it(
 
 
 def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None:
-    """Spark takes any name of a setting, and would take no notice of one that it
-    doesn't know, or no longer.
+    """Spark knows each setting that the session is given.
+
+    Spark ignores settings that it doesn't know, without an error.
     """
     session = spark.newSession()
     for name in checkpoint.SETTINGS:
-        session.conf.get(name)  # raises where Spark has no such setting
+        session.conf.get(name)  # raises if Spark has no such setting
     with pytest.raises(PySparkException):
         session.conf.get("spark.sql.shuffle.noSuchSetting")
 
 
 def test_a_column_with_the_name_of_windrow_s_own(make_setup: Any, on_spark: Any) -> None:
-    """By Spark, which knows no capitals: refused before anything is read, with both names."""
+    """A column with the name of one of windrow's own is refused before anything is read.
+
+    Spark ignores case, so the error gives both names.
+    """
     setup = make_setup("same", decode={"schema": "things.py:Tried"})
     with pytest.raises(SpecError, match=r"doesn't tell columns apart .*: windrow_try, Windrow_Try"):
         run_window(on_spark(setup), setup)
 
 
 def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
-    """An engine without DataFrames, and a sink that shows a window bit by bit, are
-    refused before anything is asked; so is dead-letter replay.
+    """A `spark` step is refused for an engine without DataFrames and a sink without a table.
+
+    Such a sink shows a window in pieces. The replay of dead letters is refused too.
     """
     with pytest.raises(SpecError, match="needs Spark, and LocalEngine has no DataFrames"):
         assemble(make_setup("latest").spec(), LocalEngine())
@@ -397,7 +412,7 @@ def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
 
 
 def _sink(setup: PipelineSetup, sink_section: dict[str, Any]) -> Any:
-    """The section of another sink."""
+    """Returns the section of a Kafka sink."""
     from windrow.ingest.settings.kinds import section_at
     from windrow.ingest.sinks.kinds import KINDS
 
@@ -409,7 +424,7 @@ RUN = ("run", "--window", "2026-01-05T01:00:00Z")
 
 @pytest.fixture
 def user(kafka: str, topic: str, tmp_path: Path) -> User:
-    """The same messages, and a spec whose rows all come through a function that shuffles them."""
+    """A user with the same messages, and a function that shuffles all rows."""
     user = User(kafka, topic, tmp_path)
     (tmp_path / "functions.py").write_text((HERE / "functions.py").read_text())
     with (tmp_path / "things.yaml").open("a") as spec:
@@ -418,7 +433,7 @@ def user(kafka: str, topic: str, tmp_path: Path) -> User:
 
 
 def assert_exactly_once(user: User) -> None:
-    """The checker's verdict over the first hour."""
+    """Asserts that the checker finds no fault in the first hour."""
     produced = read_visible(user.setup.bootstrap, user.setup.topic)
     report = verdict(
         user.setup,
@@ -433,8 +448,11 @@ def assert_exactly_once(user: User) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "transform.middle"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
-    """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs
-    its task again. 3 The window has each row once.
+    """A killed worker's task runs again.
+
+    1. A worker reads, or stages the function's rows, and is killed.
+    2. Spark runs its task again.
+    3. The window has each row once.
     """
     killed = user.folder / "killed"
     ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
@@ -446,8 +464,11 @@ def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
-    """1 A worker has staged what the function gave, and halts. 2 The driver is killed.
-    3 A rerun reads again, and has each row once.
+    """A driver that is killed while rows are staged leaves nothing visible.
+
+    1. A worker has staged the function's rows and halts.
+    2. The driver is killed.
+    3. A rerun reads again, and the window has each row once.
     """
     command = user.starts(*RUN, crash=f"transform.middle:stop:{user.folder / 'halted'}")
     try:
@@ -462,7 +483,10 @@ def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("point", "recovered"), [("commit.before", False), ("commit.after", True)])
 def test_a_driver_that_is_killed_around_its_commit(user: User, point: str, recovered: bool) -> None:
-    """Before it nothing is there, and behind it all: a rerun commits, or finds, each row once."""
+    """A driver that is killed before its commit leaves nothing; after its commit, everything.
+
+    A rerun then commits, or finds, each row once.
+    """
     with user.starts(*RUN, crash=f"{point}:kill") as command:
         command.communicate(timeout=240)
     assert command.returncode == -9

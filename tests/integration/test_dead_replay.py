@@ -1,6 +1,4 @@
-"""Dead letters replayed by the command, on real Kafka: killed at each point, racing with
-itself and with a replay.
-"""
+"""The replay of dead letters on real Kafka: killed at each point, and racing with other replays."""
 
 from __future__ import annotations
 
@@ -34,8 +32,9 @@ def edit(message):
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """An hour of messages in two topic-partitions, of which some are no JSON and some
-    break the rule of the schema; committed.
+    """A user with a committed hour in two topic-partitions.
+
+    Some messages are no JSON, and some break a rule of the model.
     """
     topic = create_topic(kafka, partitions=2)
     bad = {
@@ -58,14 +57,15 @@ def user(kafka: str, tmp_path: Path) -> User:
 
 
 def loosen(user: User) -> None:
-    """The schema's owner lets negative ids be."""
+    """Changes the spec to a model that accepts negative ids."""
     spec = user.folder / "things.yaml"
     spec.write_text(spec.read_text().replace("things.py:Thing", "things.py:Looser"))
 
 
 def assert_sound(user: User, *, recorded: bool = True) -> None:
-    """Each message is a row or an open dead letter, once; verification finds nothing,
-    but for what the ledger wasn't told.
+    """Asserts that each message is a row or an open dead letter, once.
+
+    `verify` finds nothing, except that the ledger's copy is older if it wasn't `recorded`.
     """
     produced = {
         tp: {o: i for o, i in offsets.items() if o < 30}
@@ -80,7 +80,7 @@ def assert_sound(user: User, *, recorded: bool = True) -> None:
 
 
 def rows(user: User) -> list[Any]:
-    """The ids and names of replayed messages, by their place."""
+    """Returns the replayed rows in order: partition, offset, id and window."""
     table = DeltaTable(str(user.folder / "things")).to_pyarrow_table()
     table_rows = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
     return [
@@ -94,8 +94,10 @@ ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
 
 
 def test_replayed_by_the_command(user: User) -> None:
-    """A corrected schema, then a script: each message is a row of its own window,
-    with its own offset, and a dead letter no more.
+    """A replayed message becomes a row with its own window and offset.
+
+    It is no dead letter any more. It is replayed after a change of the model, and then with a
+    script.
     """
     loosen(user)
     (looser,) = user.types(*DEAD_REPLAY, "--dry-run")["windows"]
@@ -119,9 +121,7 @@ def test_replayed_by_the_command(user: User) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", CRASH_POINTS[CRASH_POINTS.index("write.middle") :])
 def test_killed(user: User, point: str) -> None:
-    """kill -9 at each point; then the same command again: nothing is lost, and nothing
-    is there twice.
-    """
+    """A replay that is killed with SIGKILL and repeated loses and duplicates nothing."""
     loosen(user)
     with user.starts(*DEAD_REPLAY, "--edit", "fix.py", crash=f"{point}:kill") as command:
         try:
@@ -145,8 +145,11 @@ def test_killed(user: User, point: str) -> None:
     ids=["dead_replay", "replay"],
 )
 def test_a_sleeper_changes_nothing(user: User, other_command: tuple[str, ...]) -> None:
-    """A dead-letter replay that stops right before its commit wakes after another one, or a
-    replay of the window, has finished: all is there once.
+    """A dead-letter replay that wakes after another replay changes nothing.
+
+    1. It stops right before its commit.
+    2. Another dead-letter replay, or a replay of the window, finishes.
+    3. It wakes, and each row is there once.
     """
     loosen(user)
     with user.starts(*DEAD_REPLAY, "--edit", "fix.py", crash="commit.before:stop") as sleeper:

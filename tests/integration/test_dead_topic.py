@@ -1,5 +1,7 @@
-"""Dead letters in a topic on real Kafka: killed at each point, a reader finds each letter,
-and a second copy only where the run died before it could note the first.
+"""Dead letters in a topic on real Kafka, with runs that are killed at each point.
+
+A reader finds each letter. It finds a second copy only if the run died before it recorded the
+first.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def source(kafka: str) -> str:
-    """An hour of messages in two topic-partitions; every tenth is refused, in turn by
-    its bytes and by a rule.
+    """An hour in two topic-partitions; every tenth message is refused.
+
+    The refusals alternate between malformed bytes and a broken rule.
     """
     topic = create_topic(kafka, partitions=2)
     values = [
@@ -48,7 +51,7 @@ def source(kafka: str) -> str:
 
 @pytest.fixture
 def setup(kafka: str, source: str, tmp_path: Path) -> PipelineSetup:
-    """A pipeline with a topic for dead letters of two partitions."""
+    """A pipeline with a dead-letter topic of two partitions."""
     (tmp_path / "answers").mkdir()
     return PipelineSetup(
         kafka, source, tmp_path, {"dead_letters": {"topic": create_topic(kafka, partitions=2)}}
@@ -60,7 +63,7 @@ def dead_topic(setup: PipelineSetup) -> str:
 
 
 def count_letters(setup: PipelineSetup) -> Counter[tuple[str | None, ...]]:
-    """How often a reader sees each letter: by the place of its message, and its generation."""
+    """Returns how often a reader sees each letter, by its message's place and its generation."""
     names = ("__connect.errors.partition", "__connect.errors.offset", "windrow.generation")
     return Counter(
         tuple(header_text(message, name) for name in names)
@@ -69,17 +72,15 @@ def count_letters(setup: PipelineSetup) -> Counter[tuple[str | None, ...]]:
 
 
 def once(generation: int = 0) -> Counter[tuple[str | None, ...]]:
-    """Each refused message's letter, once.
+    """Returns each refused message's letter, once.
 
-    Every tenth message is an even one, so all lie in the first topic-partition.
+    Every tenth message has an even number, so all of them are in the first topic-partition.
     """
     return Counter({("0", str(i // 2), str(generation)): 1 for i in range(0, COUNT, 10)})
 
 
 def test_a_letter_in_the_topic(setup: PipelineSetup) -> None:
-    """It has the message's bytes and headers, where it comes from, and why it was
-    refused; its own attempt is the committed one.
-    """
+    """A letter has the message's bytes and headers, its origin, its reason and the attempt."""
     result = setup.run(1)
     assert result.published_dead is not None
     assert (result.published_dead.dead_letters, count_letters(setup)) == (6, once())
@@ -113,7 +114,7 @@ def test_a_letter_in_the_topic(setup: PipelineSetup) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *DEAD_TOPIC_POINTS])
 def test_killed(setup: PipelineSetup, point: str) -> None:
-    """kill -9 at each point behind the commit: the next run publishes what isn't noted."""
+    """The next run publishes unrecorded letters after a run that was killed after its commit."""
     killed = start_run(setup, 1, setup.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
@@ -128,8 +129,9 @@ def test_killed(setup: PipelineSetup, point: str) -> None:
 
 
 def test_a_topic_that_was_removed_meanwhile(setup: PipelineSetup) -> None:
-    """It isn't made by windrow: the run says that it isn't there, the window stays
-    committed, and the topic absent.
+    """A removed dead-letter topic isn't created again.
+
+    The run reports that it is missing, and the window stays committed.
     """
     killed = start_run(setup, 1, setup.folder / "answers" / "killed", "report.before:kill")
     killed.join(120)
@@ -145,9 +147,7 @@ def test_a_topic_that_was_removed_meanwhile(setup: PipelineSetup) -> None:
 
 @pytest.fixture(autouse=True)
 def unharmed(setup: PipelineSetup) -> Iterator[None]:
-    """At the end of each test the window is committed, and its dead letters are in
-    their table as if there were no topic.
-    """
+    """A check after each test: the window is committed, and its dead letters are in their table."""
     yield
     pipeline = setup.pipeline()
     (committed,) = pipeline.sink.receipts()

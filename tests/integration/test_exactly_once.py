@@ -1,4 +1,4 @@
-"""Exactly once on real Kafka and a real Delta table, whatever dies, stops, races or comes back."""
+"""Exactly once on real Kafka and a real Delta table, for runs that die, stop, race or wake."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ POISON = (b"", b"{", b'{"id":"seven"}', b'{"id":1.5}', b"\xff\xfe", b'{"id":1}{"
 
 
 def thing_value(i: int) -> bytes:
-    """A message's value."""
+    """Returns a message's value."""
     return json.dumps({"id": i, "name": f"thing {i}"}).encode()
 
 
 def fill(bootstrap: str, topic: str, n_hour: int, first: int = 0) -> None:
-    """One hour of two topic-partitions: plain, committed and aborted messages, poison
-    and a tombstone.
+    """Fills one hour of two topic-partitions.
+
+    The messages are plain, committed, aborted, malformed, and one tombstone.
     """
     produce(
         bootstrap,
@@ -74,7 +75,7 @@ def fill(bootstrap: str, topic: str, n_hour: int, first: int = 0) -> None:
 
 @pytest.fixture(scope="module")
 def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1; never written to again."""
+    """A topic whose messages are all in hour 1. It is never written to again."""
     topic = create_topic(kafka, partitions=2)
     fill(kafka, topic, 1)
     return topic
@@ -82,20 +83,21 @@ def one_hour(kafka: str) -> str:
 
 @pytest.fixture
 def setup(kafka: str, one_hour: str, tmp_path: Path) -> PipelineSetup:
-    """A fresh table and ledger over that topic."""
+    """A pipeline on that topic, with a new table and ledger."""
     return PipelineSetup(kafka, one_hour, tmp_path)
 
 
 @pytest.fixture
 def answers(tmp_path: Path) -> Iterator[Path]:
-    """Where children put their answers."""
+    """The folder for the children's answers."""
     (tmp_path / "answers").mkdir()
     return tmp_path / "answers"
 
 
 def test_the_undisturbed_run_passes_the_checker(setup: PipelineSetup) -> None:
-    """One run: every visible message is a row or a dead letter, once; the aborted ones
-    are counted as such.
+    """A run makes each visible message a row or a dead letter, once.
+
+    Aborted messages are counted.
     """
     result = setup.run(1)
     counts = result.committed.receipt.counts
@@ -108,8 +110,9 @@ def test_the_undisturbed_run_passes_the_checker(setup: PipelineSetup) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_kill_at_every_crash_point(setup: PipelineSetup, answers: Path, point: CrashPoint) -> None:
-    """Killed with SIGKILL at any named point, the rerun makes it exactly once, and says
-    so if the commit was in already.
+    """A run that is killed with SIGKILL at any crash point, and then repeated, is exactly once.
+
+    The second run reports `recovered` if the commit had succeeded.
     """
     killed = start_run(setup, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
@@ -127,8 +130,9 @@ def test_kill_at_every_crash_point(setup: PipelineSetup, answers: Path, point: C
 def test_the_rerun_reads_the_frozen_offsets(
     kafka: str, tmp_path: Path, answers: Path, point: str
 ) -> None:
-    """Messages that arrive between a killed run and its rerun, stamped inside the
-    window, don't move what was frozen.
+    """The rerun of a killed run reads the frozen offsets.
+
+    New messages with timestamps inside the window don't change these offsets.
     """
     setup = PipelineSetup(kafka, create_topic(kafka, partitions=2), tmp_path)
     fill(kafka, setup.topic, 1)
@@ -149,7 +153,7 @@ def test_the_rerun_reads_the_frozen_offsets(
 
 
 def start_until_commit(setup: PipelineSetup) -> BaseProcess:
-    """A run in a process of its own that has stopped itself when its last task had returned."""
+    """Starts a run in a process of its own, and waits until it stops after its last task."""
     setup.folder.mkdir()
     child = start_run(setup, 1, setup.folder / "answer", "dead.before:stop")
     wait_until_stopped(child)
@@ -157,7 +161,15 @@ def start_until_commit(setup: PipelineSetup) -> BaseProcess:
 
 
 def let_go(child: BaseProcess, seconds: float | None) -> float:
-    """Let it run on, and kill it after so many seconds if it still runs then; how long it ran."""
+    """Wakes the child, and kills it after some time if it still runs.
+
+    Args:
+        child: the process.
+        seconds: the time until the kill; None: the child is awaited.
+
+    Returns:
+        How long the child ran, in seconds.
+    """
     assert child.pid is not None
     began = time.monotonic()
     os.kill(child.pid, signal.SIGCONT)
@@ -173,13 +185,12 @@ def let_go(child: BaseProcess, seconds: float | None) -> float:
 def test_kill_at_random_delays_across_the_commit(
     part: int, dice: random.Random, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
-    """10 kills while a window is committed or just after: all of the window or nothing,
-    and the rerun makes it exactly once.
+    """A run that is killed at a random time around its commit commits everything or nothing.
 
-    The delays, one at random in each tenth, reach from 0 to a fifth beyond the slowest
-    of three commits that nobody disturbed. Where they were all on one side of the
-    commit, because something else kept the machine busy, some more are tried on the
-    other side.
+    A rerun then makes it exactly once. There are 10 kills, one at a random time in each tenth
+    of the interval. The interval is 1.2 times the slowest of three undisturbed commits. If the
+    machine was busy and all kills were on one side of the commit, up to 10 more are tried on
+    the other side.
     """
     longest = 1.2 * max(
         let_go(start_until_commit(PipelineSetup(kafka, one_hour, tmp_path / f"calm {n}")), None)
@@ -213,8 +224,11 @@ def test_kill_at_random_delays_across_the_commit(
 def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
     setup: PipelineSetup, answers: Path, point: str
 ) -> None:
-    """1 A stops before its commit. 2 B runs the window and commits. 3 A wakes: it
-    reports B's receipt, and the table stays as it is.
+    """A stopped run that wakes after its retry changes nothing.
+
+    1. A stops before its commit.
+    2. B runs the window and commits.
+    3. A wakes and reports B's receipt, and the table doesn't change.
     """
     zombie = start_run(setup, 1, answers / "zombie", f"{point}:stop")
     wait_until_stopped(zombie)
@@ -233,7 +247,7 @@ def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
 
 @pytest.mark.long
 def test_eight_runs_of_one_window(setup: PipelineSetup, answers: Path) -> None:
-    """Eight processes at once: one commits, seven report the same receipt."""
+    """Of eight concurrent runs of a window one commits, and seven report the same receipt."""
     runs = [start_run(setup, 1, answers / str(i)) for i in range(8)]
     for run in runs:
         run.join(240)
@@ -247,8 +261,10 @@ def test_eight_runs_of_one_window(setup: PipelineSetup, answers: Path) -> None:
 def test_two_stale_replaces_of_different_windows_both_arrive(
     kafka: str, tmp_path: Path, answers: Path
 ) -> None:
-    """1 A and B stop right before replacing windows 1 and 2, on one table version. 2
-    Both wake: both generations 1 are in.
+    """Two concurrent replaces of different windows both succeed.
+
+    1. A and B stop right before they replace windows 1 and 2 of the same table version.
+    2. Both wake, and both windows have generation 1.
     """
     setup = PipelineSetup(kafka, create_topic(kafka, partitions=2), tmp_path)
     for n in (1, 2, 3):
@@ -273,8 +289,9 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
 
 
 def test_a_retried_replace_replaces_once(setup: PipelineSetup, answers: Path) -> None:
-    """A replace killed right after its commit, retried with the same request id,
-    reports generation 1 and makes no generation 2.
+    """A replace that is killed after its commit and retried with its request id replaces once.
+
+    The retry reports generation 1.
     """
     setup.run(1)
     request = Request("one replay", replace=True)
@@ -288,8 +305,11 @@ def test_a_retried_replace_replaces_once(setup: PipelineSetup, answers: Path) ->
 
 
 def test_a_stale_first_run_does_not_undo_a_replace(setup: PipelineSetup, answers: Path) -> None:
-    """1 A stops before committing generation 0. 2 B commits it, C replaces it. 3 A
-    wakes: it reports generation 1.
+    """A first run that wakes after a replace doesn't undo it.
+
+    1. A stops before it commits generation 0.
+    2. B commits generation 0, and C replaces it.
+    3. A wakes and reports generation 1.
     """
     zombie = start_run(setup, 1, answers / "zombie", "commit.before:stop")
     wait_until_stopped(zombie)
@@ -305,7 +325,7 @@ def test_a_stale_first_run_does_not_undo_a_replace(setup: PipelineSetup, answers
 
 
 def test_a_second_run_writes_nothing(setup: PipelineSetup) -> None:
-    """A committed window is reported, and no version, file or receipt is added."""
+    """A run of a committed window reports it, and adds no version, file or receipt."""
     first = setup.run(1)
     files = {p for p in setup.folder.rglob("*") if p.is_file() and "state.db" not in p.name}
     second = setup.run(1)

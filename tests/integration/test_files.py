@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def with_sink(user: User, section: str) -> User:
-    """The user's pipeline with another sink."""
+    """Returns the user, with another sink in the spec."""
     spec = user.folder / "things.yaml"
     spec.write_text(
         spec.read_text().replace("sink: {kind: delta, path: ./things}", f"sink: {section}")
@@ -31,8 +31,9 @@ def with_sink(user: User, section: str) -> User:
 def test_from_a_topic_to_files(
     written: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Each message is in the files that are listed, or a dead letter; a replay replaces
-    them; all of it verifies, to its last byte.
+    """Each message is in the listed files or is a dead letter, also after a replay.
+
+    `verify --deep` finds nothing.
     """
     case = CASES["json"]
     user = with_sink(
@@ -57,8 +58,10 @@ def test_from_a_topic_to_files(
 def test_into_an_object_store(
     section: str, s3: S3Server, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Spark's workers find the store by the environment; an answer to the commit that
-    is lost changes nothing; no secret is said.
+    """The sink works on an object store.
+
+    Spark's workers find the store by the environment. A lost answer to the commit changes
+    nothing. No secret is printed.
     """
     case = CASES["json"]
     user = with_sink(

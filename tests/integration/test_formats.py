@@ -1,4 +1,4 @@
-"""Every format from real Kafka to a real table by the command, on Spark."""
+"""Each format from real Kafka to a real table, by the command, on Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("sp
 def test_from_a_topic_to_a_table(
     name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Each message is a row or a dead letter that says its part and why; the table
-    verifies, to its last byte.
-    """
+    """Each message is a row, or a dead letter with its stage and reason, and the table verifies."""
     case = CASES[name]
     user = make_user(case, kafka, tmp_path, schema_registry)
     user.types("run", "--window", HOUR)

@@ -1,6 +1,4 @@
-"""An Iceberg table, from real Kafka by the command, on Spark: what PyIceberg reads of
-it, knowing nothing of windrow.
-"""
+"""An Iceberg table from real Kafka, by the command, on Spark, read by PyIceberg alone."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ BOTH = "2026-01-05T01:00:00Z/2026-01-05T03:00:00Z"
 
 
 def ids(folder: Path) -> list[int]:
-    """What the table holds, by its catalog's address alone."""
+    """Returns the ids in the table, which is found by its catalog only."""
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db")
     try:
         return sorted(
@@ -34,8 +32,9 @@ def ids(folder: Path) -> list[int]:
 
 
 def test_two_hours_into_an_iceberg_table(kafka: str, tmp_path: Path) -> None:
-    """Workers write its files, one commit a window brings them; again, replayed and
-    read back, each message is there once.
+    """Each message is there once after two hours, a rerun and a replay.
+
+    Workers write the files, and one commit for each window adds them.
     """
     topic = create_topic(kafka, partitions=2)
     produce(kafka, topic, [*hours(1), Put(b"poison", millis(1, 50)), *hours(2)])

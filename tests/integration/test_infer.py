@@ -1,5 +1,6 @@
-"""From a topic on real Kafka to a first table, by the files that `windrow infer`
-writes, as they are; and what `--check` says later.
+"""From a topic on real Kafka to a first table, by the unedited files of `windrow infer`.
+
+`windrow infer --check` compares the files with the topic later.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ SOURCE = {"db": "shop", "table": "customers", "ts_ms": 1}
 
 
 def json_of(value: object) -> bytes:
-    """Its JSON."""
+    """Returns the value as JSON."""
     return json.dumps(value).encode()
 
 
 def connect_schema(*fields: dict[str, Any]) -> dict[str, Any]:
-    """What Connect's JsonConverter says of an event whose row has these fields."""
+    """Returns the schema of Connect's JsonConverter for an event whose row has these fields."""
     return {
         "type": "struct",
         "fields": [
@@ -103,7 +104,7 @@ CUSTOMER = connect_schema(
 
 
 def debezium_event_of(op: str, old_row: Any, new_row: Any, schema: Any = None) -> bytes:
-    """An event of Debezium's."""
+    """Returns an event of Debezium."""
     event = {"op": op, "before": old_row, "after": new_row, "source": SOURCE, "ts_ms": 1}
     return json_of(event if schema is None else {"schema": schema, "payload": event})
 
@@ -122,10 +123,16 @@ MAXWELL = {"database": "shop", "table": "parts", "ts": 1}
 
 @dataclass(frozen=True)
 class Case:
-    """Messages as (key, value), the format that is inferred of them, and the rows that they become.
+    """A case of a format.
 
-    `schemas`: what the registry has, oldest first; `arguments`: what is said besides;
-    `refused`: how many are dead letters.
+    Attributes:
+        messages: the messages as (key, value).
+        format: the format that is inferred.
+        rows: the rows that the messages become.
+        schemas: the registered schemas, oldest first.
+        kind: the type of all schemas.
+        arguments: further arguments of the command.
+        refused: the number of dead letters.
     """
 
     messages: Sequence[tuple[bytes | None, bytes | None]]
@@ -283,7 +290,7 @@ CASES = {
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The command in this process, its tasks too."""
+    """The command and its tasks in this process."""
     monkeypatch.setattr(
         assembly, "assemble_to_look", lambda spec, _=None: assemble(spec, LocalEngine())
     )
@@ -300,7 +307,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the only table, without windrow's own columns, in the order of the messages."""
+    """Returns the rows of the only table in message order, without windrow's columns."""
     (table,) = [path for path in (folder / "data").iterdir() if not path.name.endswith("_dead")]
     table_rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
     ordered = sorted(
@@ -316,8 +323,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def test_what_is_inferred_runs_as_it_is(
     name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer, typed: Any
 ) -> None:
-    """For each format: the two commands at its end make the table with the rows, and a
-    check has nothing to say against it.
+    """The two commands that `infer` prints make the table with the expected rows.
+
+    A check of the same topic finds nothing.
     """
     case = CASES[name]
     topic = create_topic(kafka)
@@ -354,8 +362,9 @@ def test_what_is_inferred_runs_as_it_is(
 def test_a_topic_becomes_a_table_without_an_edit(
     kafka: str, tmp_path: Path, typed: Any, stamped: bool
 ) -> None:
-    """What is written is planned and run as it is: by the hour where one is over, else
-    at once as a micro-batch.
+    """The inferred files are planned and run without an edit.
+
+    The windows are hours if one hour is over, else micro-batches.
     """
     topic = create_topic(kafka, partitions=2)
     values = [

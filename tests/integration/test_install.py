@@ -1,6 +1,4 @@
-"""docs/install.md, typed: each way to install windrow ends in a project that has it, in an
-empty home folder and an environment of its own.
-"""
+"""The commands of docs/install.md install windrow in an empty home folder and a new environment."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("heading", ["With pip", "With uv"])
 def test_a_project_gets_windrow_from_its_wheel(tmp_path: Path, heading: str) -> None:
-    """The command is there, Java fits, and the extras that aren't installed are named."""
+    """The installed command works, accepts Java, and names the extras that aren't installed."""
     (typed,) = blocks("sh", section(heading, PAGE))
     output = shell(typed, tmp_path, newcomer(tmp_path))
     assert "ok   java" in output
@@ -29,8 +27,10 @@ def test_a_project_gets_windrow_from_its_wheel(tmp_path: Path, heading: str) -> 
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_project_of_dg_gets_a_table(tmp_path: Path) -> None:
-    """The component is listed in a project that `dg` made, a topic becomes a pipeline in it, and
-    a partition is materialized.
+    """A project of `dg` gets a table.
+
+    The component is listed in the project, a topic becomes a pipeline, and a partition is
+    materialized.
     """
     env = newcomer(tmp_path)
     install, use = blocks("sh", section("In a project of `dg`", PAGE))

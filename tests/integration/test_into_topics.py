@@ -1,4 +1,4 @@
-"""From topics into a topic, by the command on real Kafka and real Spark."""
+"""From topics into a topic, by the command, on real Kafka and real Spark."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ HOUR = "2026-01-05T01:00:00Z"
 
 
 def test_a_run_that_dies_halfway_is_finished_by_the_next(kafka: str, tmp_path: Path) -> None:
-    """Killed behind the publication of its splits, the window is run again: each
-    message is in the target once, in its source's order.
+    """A run that dies halfway is finished by the next run.
+
+    It is killed after the publication of its splits. The target then has each message once, in
+    the order of the source.
     """
     source, target = create_topic(kafka, partitions=2), create_topic(kafka, partitions=2)
     produce(

@@ -45,7 +45,7 @@ WINDOW = "2026-01-05T01:00:00Z"
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """A pipeline of things 1 to 4 that looks up where they are, before its first run."""
+    """A user with a pipeline of things 1 to 4 that looks up their cities, before its first run."""
     topic = create_topic(kafka, 1)
     things = [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(1, 5)]
     produce(kafka, topic, things)
@@ -74,8 +74,9 @@ def receipt(user: User) -> dict[str, Any]:
 
 
 def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
-    """Whatever became of table and ledger since; fresh answers are for who asks for them, and for
-    dead letters, which are looked up in what is there now.
+    """A replay gives the same rows, although the looked-up table and the ledger have changed.
+
+    Fresh answers come only with `--fresh-lookups` and for dead letters.
     """
     user.types("run", "--window", WINDOW)
     first = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
@@ -118,8 +119,9 @@ BY_VECTOR = """\
 
 @pytest.mark.long
 def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
-    """And the same scores, in other batches, after the table has changed; until the window is
-    pinned anew.
+    """A replay finds the same neighbours and scores after the table has changed.
+
+    Its batches are different ones. `--fresh-lookups` finds the current ones.
     """
 
     def write_places(cities: dict[str, float]) -> None:
@@ -153,8 +155,11 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
 
 
 def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Path) -> None:
-    """A run that was refused after it was planned: the next one sees the same version,
-    until it is vacuumed; then the message's own advice works.
+    """A retry looks up in the version that the first try pinned.
+
+    1. A run is refused after its plan.
+    2. The next run uses the same version, until that version is vacuumed.
+    3. Then the error's own advice works.
     """
     spec = tmp_path / "things.yaml"
     strict = spec.read_text()
@@ -178,8 +183,9 @@ def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Pat
 
 @pytest.mark.long
 def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: str) -> None:
-    """Each task joins the driver's snapshot of PostgreSQL; a replay asks it anew, and verify says
-    which windows rest on that.
+    """Each task joins the driver's snapshot of PostgreSQL.
+
+    A replay asks the database again. `verify` reports the windows that used its answers.
     """
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE shops (id int PRIMARY KEY, city text)")
@@ -201,8 +207,10 @@ def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: 
 
 
 def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> None:
-    """The window fails as one that can be tried again, nothing of it is seen, and the second run
-    commits it; a refused key is a dead letter, and a row once the service takes it.
+    """A service that fails during a window makes the window fail with a retryable error.
+
+    Nothing becomes visible, and the second run commits. A refused key is a dead letter, and a
+    row after the service accepts it.
     """
     (tmp_path / "shop.py").write_text(SHOP)
     cities, up, refused = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}, [False], [{"4"}]
@@ -239,8 +247,9 @@ def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> N
 def test_a_database_that_fails_in_the_middle_of_a_window(
     user: User, tmp_path: Path, database: str
 ) -> None:
-    """It cuts its connections, it is too slow, it has two rows for a key: each time nothing is
-    committed, the error says whose turn it is, and what it says to do works.
+    """A failure of the database commits nothing, and the error's advice works.
+
+    The database cuts its connections, is too slow, or has two rows for a key.
     """
 
     def run_in_database(*statements: str) -> None:
@@ -288,7 +297,10 @@ def test_a_database_that_fails_in_the_middle_of_a_window(
 def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers that come again in a second run: of a pinned table, of no database or service."""
+    """A sink that shows a window in pieces takes only lookups whose answers are repeatable.
+
+    These are lookups in pinned tables, not in databases or services.
+    """
     monkeypatch.setenv("BROKER", user.setup.bootstrap)
     spec = tmp_path / "things.yaml"
     text = spec.read_text().replace(
@@ -308,7 +320,7 @@ def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
 
 
 def test_its_steps_are_shown(user: User) -> None:
-    """`peek --rows` looks up, too, and says who had no answer."""
+    """`peek --rows` performs the lookups, and shows the rows without an answer."""
     step = user.types("peek", "--rows", "--start", "earliest")["steps"][-1]
     assert step["name"] == "transform.steps.0"
     assert [row["city"] for row in step["rows"]] == ["Kyiv", "Lviv", "Odesa"]

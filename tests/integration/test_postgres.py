@@ -1,4 +1,4 @@
-"""From real Kafka into a real PostgreSQL by the command, on Spark."""
+"""From real Kafka into a real PostgreSQL, by the command, on Spark."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ HOUR = "2026-01-05T01:00:00Z"
 
 
 def url_of(postgres: str) -> str:
-    """The server as a spec names it, and psycopg."""
+    """Returns the server's URL for specs and psycopg."""
     return postgres.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
 def test_from_a_topic_to_a_table(kafka: str, tmp_path: Path, postgres: str) -> None:
-    """Each message is a row or a dead letter, once, also after a replay; the password
-    comes by a template; the table verifies.
+    """Each message is a row or a dead letter, once, also after a replay.
+
+    The password comes from a template. The table verifies.
     """
     url = url_of(postgres)
     topic = create_topic(kafka, partitions=2)
@@ -60,8 +61,9 @@ def test_from_a_topic_to_a_table(kafka: str, tmp_path: Path, postgres: str) -> N
 def test_the_last_word_on_each_customer(
     mode: str, kafka: str, tmp_path: Path, postgres: str, dice: random.Random
 ) -> None:
-    """Hours out of order, then each replayed: the table is the fold of the messages,
-    and verifies to its values.
+    """The table is the fold of the messages, if hours run out of order and are replayed.
+
+    The table verifies with its values.
     """
     url, table, log = url_of(postgres), f"customers_{uuid.uuid4().hex[:12]}", random_log(dice, 60)
     location = f"kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged"

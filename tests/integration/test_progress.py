@@ -1,4 +1,4 @@
-"""How far tasks have read, on real Kafka and Spark, also if a worker is lost."""
+"""The progress of tasks on real Kafka and Spark, also if a worker is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.ingest.runner.spark.engine import SparkEngine
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 EACH, BATCH = 300, 100
-"""Messages of each topic-partition, and of a batch."""
+"""The number of messages of each topic-partition, and of a batch."""
 
 
 @pytest.fixture
@@ -45,15 +45,19 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def test_progress_never_goes_back(
     setup: PipelineSetup, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 Two tasks read, and both are seen. 2 A worker is killed, and its split is read again.
-    3 That is told; progress doesn't go back, nor beyond the window. 4 No file of it is left.
+    """Progress never decreases, also if a split is read again.
+
+    1. Two tasks read, and the progress of both is reported.
+    2. A worker is killed, and its split is read again.
+    3. The progress has a note about it, doesn't decrease, and doesn't exceed the window.
+    4. No file of the progress is left.
     """
     monkeypatch.setattr("windrow.ingest.runner.progress.INTERVAL_SECONDS", 0.001)
     reports: list[Progress] = []
 
     def tell(progress: Progress) -> None:
         reports.append(progress)
-        if progress.done >= 2 * BATCH:  # both have come to their second batches
+        if progress.done >= 2 * BATCH:  # both tasks have read their first batches
             (setup.folder / str(BATCH)).touch()
             (setup.folder / str(1000 + BATCH)).touch()
         if any("again" in note for note in progress.notes):

@@ -1,5 +1,6 @@
-"""The README's walk, in an environment that it has made, and what goes on from there: what a
-newcomer copies works, word for word but for the port, which may be taken.
+"""The README's commands work for a new user, in an environment that the README creates.
+
+Only the port is replaced, because it may be taken.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def put_file(block: str, folder: Path) -> None:
-    """A block whose first line says which file it is."""
+    """Writes a block to the file that its first line names."""
     file = folder / block.partition("\n")[0].removeprefix("# ")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(block)
 
 
 def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
-    """windrow is installed, and a topic becomes a table by a generated pipeline, each
-    message once; Dagster shows what the command ran, and replaces it; a dg project takes it.
+    """The README's commands install windrow and turn a topic into a table, each message once.
+
+    The pipeline is generated. Dagster shows the run of the command and replaces it. A dg
+    project loads it.
     """
     env = newcomer(tmp_path)
     install, *typed = blocks("sh", TABLE)
@@ -72,9 +75,7 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
 
 
 def of_dg(folder: Path, definitions: str, dagster_section: str, env: dict[str, str]) -> None:
-    """The same files as a component in a project of dg's form: loaded, in its group,
-    with its owner.
-    """
+    """Loads the same files as a component of a dg project, with its group and owner."""
     project = folder / "own"
     put_file(definitions, project)
     (project / "pyproject.toml").write_text(

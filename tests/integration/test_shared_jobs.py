@@ -1,5 +1,6 @@
-"""Workers die in a Spark job that several windows share, on real Kafka: each window
-exactly once, with its own messages only.
+"""Workers die in a Spark job that several windows share, on real Kafka.
+
+Each window is exactly once, with its own messages only.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 HOURS, PARTITIONS, EACH = 8, 3, 60
-"""Windows, topic-partitions, and messages of each window in each topic-partition."""
+"""The number of windows, of topic-partitions, and of messages of a window in a topic-partition."""
 
 
 @pytest.fixture
 def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
-    """Eight hours in three topic-partitions, with a poison in each hour."""
+    """A pipeline with eight hours in three topic-partitions, and a malformed message in each."""
     topic = create_topic(kafka, partitions=PARTITIONS)
     for n in range(HOURS):
         puts = [
@@ -50,7 +51,7 @@ def thing(n: int, i: int) -> bytes:
 
 
 def backfill(setup: PipelineSetup, pipeline: Pipeline) -> list[bool]:
-    """Run all hours together; of each, whether it was there before."""
+    """Runs all hours together and returns for each whether it was committed before."""
     return [
         result.recovered
         for result in run_windows(
@@ -64,8 +65,9 @@ def backfill(setup: PipelineSetup, pipeline: Pipeline) -> list[bool]:
 def test_workers_die_in_a_shared_job(
     setup: PipelineSetup, spark: SparkSession, dice: random.Random, splits: int, deaths: int
 ) -> None:
-    """Random splits kill their worker, one of them until Spark gives the job up: each
-    window is committed once, with its own rows.
+    """Each window is committed once with its own rows, if workers of a shared job die.
+
+    Random splits kill their worker. One split kills it until Spark gives up the job.
     """
     folder = setup.folder / "deaths"
     folder.mkdir()

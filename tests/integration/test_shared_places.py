@@ -1,5 +1,6 @@
-"""Several machines on one pipeline: each process has homes of its own, the ledger is on
-PostgreSQL, the table in a place that all see.
+"""Several machines on one pipeline, with the ledger on PostgreSQL and a shared table.
+
+Each process has its own home folders.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ HOURS = range(1, 7)
 def drive(
     setup: PipelineSetup, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
 ) -> BaseProcess:
-    """Run hours one after the other in a process with homes of its own; it writes what
-    it was told of each into its home.
+    """Starts a process with its own home folders that runs hours in sequence.
+
+    It writes the result of each hour into its home folder.
     """
     machine.mkdir()
     homes = {"HOME": str(machine), "DAGSTER_HOME": str(machine / "dagster"), "WINDROW_CRASH": crash}
@@ -54,11 +56,11 @@ def _drive(setup: PipelineSetup, hours: list[int], machine: Path, env: dict[str,
 def test_two_machines_on_one_backfill(
     where: str, kafka: str, tmp_path: Path, postgres_url: str, request: pytest.FixtureRequest
 ) -> None:
-    """Both run all hours, in the same order, and stop side by side before the first
-    one's commit; then they go on.
+    """Two machines that run the same backfill commit each hour once.
 
-    Each hour is committed once, by one of them, and the other shows the same receipt;
-    the checker finds nothing lost and nothing twice.
+    1. Both run all hours in the same order and stop before the first commit.
+    2. Both wake and go on.
+    3. Each hour is committed by one of them, and both report the same receipt.
     """
     place_of_table, env = str(tmp_path / "shared" / "things"), {}
     if where == "s3":

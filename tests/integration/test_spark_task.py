@@ -1,5 +1,6 @@
-"""A worker, the driver or the server of Spark dies in the middle of writing, with the
-real stager, on real Kafka: exactly once.
+"""Processes of Spark die while they write, on real Kafka: exactly once.
+
+A worker, the driver or the server dies. The stager is the real one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ RUN = ("run", "--window", "2026-01-05T01:00:00Z")
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """One hour in two topic-partitions, so two tasks, with a poison in each; and a spec
-    beside it.
+    """A user with a spec, and one hour in two topic-partitions.
+
+    So there are two tasks. Each has a malformed message.
     """
     topic = create_topic(kafka, partitions=2)
     puts = [
@@ -44,13 +46,13 @@ def user(kafka: str, tmp_path: Path) -> User:
 
 
 def staged_paths(user: User) -> set[str]:
-    """Data files under the table, whether a commit names them or not."""
+    """Returns the data files in the table's folder, committed or not."""
     table = user.folder / "things"
     return {str(p.relative_to(table)) for p in (table / "data").rglob("*.parquet*")}
 
 
 def in_table(user: User) -> set[str]:
-    """Data files that the table is made of."""
+    """Returns the data files that the table's last version names."""
     return {
         Path(uri).resolve().relative_to(user.folder / "things").as_posix()
         for uri in DeltaTable(str(user.folder / "things")).file_uris()
@@ -58,8 +60,9 @@ def in_table(user: User) -> set[str]:
 
 
 def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
-    """The checker finds nothing wrong, and so many staged files are there that the
-    table doesn't know.
+    """Asserts that the checker finds no fault.
+
+    It also asserts that `garbage` staged files aren't in the table.
     """
     report = verdict(user.setup, read_visible(user.setup.bootstrap, user.setup.topic))
     assert report.ok, report
@@ -72,8 +75,11 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "write.after"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
-    """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3
-    The window commits, without what was left.
+    """A killed worker's task runs again.
+
+    1. A worker has staged files and is killed with SIGKILL.
+    2. Spark runs its task again.
+    3. The window commits without the first files.
     """
     killed = user.folder / "killed"
     ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
@@ -83,9 +89,7 @@ def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
 
 
 def wait_until_a_worker_halts(driver: psutil.Process) -> None:
-    """Return once a process below the driver has stopped itself at its crash point;
-    fail if the driver ends instead.
-    """
+    """Waits until a process below the driver has stopped itself; fails if the driver ends."""
     until(
         lambda: any(status_of(p) == psutil.STATUS_STOPPED for p in driver.children(recursive=True)),
         "no worker reached its crash point",
@@ -96,7 +100,13 @@ def wait_until_a_worker_halts(driver: psutil.Process) -> None:
 def until(
     true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False
 ) -> None:
-    """Processes that are not our own children can be looked at, not waited for."""
+    """Polls until the condition is true. Only own children can be awaited instead.
+
+    Args:
+        true: the condition.
+        otherwise: the message if it stays false.
+        hopeless: whether it can never become true.
+    """
     pause, deadline = threading.Event(), time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, otherwise
@@ -105,7 +115,7 @@ def until(
 
 
 def status_of(process: psutil.Process) -> str | None:
-    """None if it is gone."""
+    """Returns the status of the process; None if it is gone."""
     try:
         return process.status()
     except psutil.NoSuchProcess:
@@ -113,8 +123,9 @@ def status_of(process: psutil.Process) -> str | None:
 
 
 def kill_with_all_below(command: subprocess.Popen[str]) -> None:
-    """SIGKILL for the driver first, then for the JVM and the workers that it leaves;
-    none of them runs when this returns.
+    """Kills the driver first, then the JVM and the workers that it leaves.
+
+    None of them runs when the function returns.
     """
     below = (
         [] if command.poll() is not None else psutil.Process(command.pid).children(recursive=True)
@@ -122,7 +133,7 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
     command.kill()
     command.wait(60)
     for process in below:
-        if process.is_running():  # nor is a stranger hit that has taken over the number
+        if process.is_running():  # This doesn't kill another process that has got the same id.
             process.kill()
     until(lambda: all(status_of(p) in OVER for p in below), "something of the run is still there")
     for pipe in (command.stdout, command.stderr):
@@ -133,8 +144,11 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_killed_driver_is_run_again(user: User) -> None:
-    """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all
-    below it. 3 A rerun makes it exactly once.
+    """A rerun after a killed driver is exactly once.
+
+    1. A worker has staged files and halts.
+    2. The driver is killed with SIGKILL, then all processes below it.
+    3. A rerun makes it exactly once.
     """
     command = user.starts(*RUN, crash=f"write.middle:stop:{user.folder / 'halted'}")
     try:
@@ -156,9 +170,7 @@ def has_halted_worker(server: psutil.Process) -> bool:
 
 @contextmanager
 def serve_with_halting_worker(user: User) -> Iterator[tuple[str, psutil.Process]]:
-    """A server, started in another folder than the run, one of whose workers halts when
-    it has staged something.
-    """
+    """Starts a server in another folder than the run's. Its worker halts after it staged a file."""
     crash = {"WINDROW_CRASH": f"write.middle:stop:{user.folder / 'halted'}"}
     elsewhere = user.folder / "elsewhere"
     elsewhere.mkdir()
@@ -168,8 +180,11 @@ def serve_with_halting_worker(user: User) -> Iterator[tuple[str, psutil.Process]
 
 @pytest.mark.long
 def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
-    """1 A worker of the server has staged and is killed with SIGKILL. 2 Spark runs its
-    task again. 3 The window commits, once.
+    """A killed worker's task runs again on a server.
+
+    1. A worker of the server has staged files and is killed with SIGKILL.
+    2. Spark runs its task again.
+    3. The window commits, once.
     """
     killed, elsewhere = user.folder / "killed", user.folder / "elsewhere"
     elsewhere.mkdir()
@@ -186,8 +201,11 @@ def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
 
 @pytest.mark.long
 def test_a_killed_server_is_an_outage(user: User) -> None:
-    """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all
-    below it. 3 A rerun makes it exactly once.
+    """A rerun after a killed server is exactly once.
+
+    1. A worker has staged files and halts.
+    2. The server is killed with SIGKILL, with all processes below it.
+    3. A rerun makes it exactly once.
     """
     with serve_with_halting_worker(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
@@ -213,8 +231,11 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
 
 @pytest.mark.long
 def test_a_killed_client_is_run_again(user: User) -> None:
-    """1 A worker of the server has staged and halts. 2 The client is killed with
-    SIGKILL. 3 A rerun beside what it left is exactly once.
+    """A rerun after a killed client is exactly once.
+
+    1. A worker of the server has staged files and halts.
+    2. The client is killed with SIGKILL.
+    3. A rerun next to the staged files is exactly once.
     """
     with serve_with_halting_worker(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
@@ -233,12 +254,12 @@ def test_a_killed_client_is_run_again(user: User) -> None:
             False
         ]
         assert not staged_files & in_table(user)
-        # what nobody waits for goes on for a while
+        # The abandoned job runs on for a while.
         assert_exactly_once_beside_garbage(user, garbage=len(staged_paths(user) - in_table(user)))
 
 
 def rerun_beside(user: User, staged_files: set[str]) -> None:
-    """On another server the window is committed, without what was left."""
+    """Asserts that a rerun on another server commits the window without the staged files."""
     with serving() as (address, _):
         assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
             False

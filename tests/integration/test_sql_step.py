@@ -45,8 +45,10 @@ def negative(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_rows_through_steps(kafka: str, tmp_path: Path) -> None:
-    """Filtered, taken apart and computed, in that order; what fails is a dead letter that
-    is replayed once the step is mended, and the sums are right all along.
+    """Steps filter rows, split them and compute columns, in this order.
+
+    A row that fails is a dead letter. It is replayed after the step is fixed, and the counts
+    are always right.
     """
     topic = create_topic(kafka, 1)
     names = ["7 8", "9", "lost", "1 x", "10"]
@@ -79,7 +81,7 @@ def test_rows_through_steps(kafka: str, tmp_path: Path) -> None:
 
 
 def table(folder: Path) -> list[tuple[object, ...]]:
-    """Id, ordinal and number of each row, in order."""
+    """Returns id, ordinal and number of each row, in order."""
     rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
     assert {row["topic"] for row in rows} == {row["_topic"] for row in rows}
     return sorted((row["id"], row["_ordinal"], row["number"]) for row in rows)
@@ -100,8 +102,10 @@ def shuffled(rows: DataFrame) -> DataFrame:
 def test_a_filter_before_a_table_with_a_key(
     kafka: str, tmp_path: Path, dice: random.Random, first_step: str
 ) -> None:
-    """A row that the filter takes out deletes its key: the table has what a filter over
-    the whole fold would leave, whichever windows come first; also behind a `spark` step.
+    """A row that the filter removes deletes its key.
+
+    The table is the same as with a filter over the final rows, for any order of windows, also
+    after a `spark` step.
     """
     (tmp_path / "code.py").write_text(SHUFFLED)
     log = random_log(dice, 40)

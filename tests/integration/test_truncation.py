@@ -1,4 +1,4 @@
-"""Truncation on a real broker whose log files are cut, and what the client really says of it."""
+"""Truncation on a real broker whose log files are cut, and the client's real messages about it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
 
 
 def with_reader(cut: Cut, **settings: Any) -> Cut:
-    """The same cut cluster, read by readers with other settings."""
+    """Returns the same cut cluster with readers of other settings."""
 
     def reader(plan: ReadPlan) -> KafkaReader:
         kafka_reader = cut.reader_of(plan)
@@ -72,7 +72,7 @@ def with_reader(cut: Cut, **settings: Any) -> Cut:
 
 @pytest.mark.long
 class TestByConfluent(ReadTruncationContract):
-    """By confluent-kafka's consumer, which reads where the compiled way can't be had."""
+    """confluent-kafka's consumer, which reads if the compiled reader isn't available."""
 
     @pytest.fixture
     def cut(self, cut: Cut) -> Cut:
@@ -81,18 +81,19 @@ class TestByConfluent(ReadTruncationContract):
 
 @pytest.mark.some(2, of="tests")
 class TestOnKafka(TruncationContract):
-    """On the real thing."""
+    """Truncation on a real Kafka."""
 
     @pytest.mark.timeout(300)
     def test_a_truncation_is_known_without_a_stall(self, cut: Cut) -> None:
-        """It is told again when the client begins again, not after the stall limit."""
+        """A truncation is known when the client restarts, before the stall limit."""
         cut = with_reader(cut, stall_seconds=3_600)
         with pytest.raises(DataLossError, match="broker end offset is 6"):
             cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_what_the_client_says(self, cut: Cut) -> None:
-        """A truncation comes as a refused reset, never by its own code: what is read
-        out of its text is what the twins are fed with.
+        """The client reports a truncation as a refused reset, not by its own error code.
+
+        The simulated brokers of other tests use the details that are parsed from its text.
         """
         properties = consumer_properties(cut.cluster.bootstrap, {}) | {"auto.offset.reset": "error"}  # type: ignore[attr-defined]  # a real one
         heard = []

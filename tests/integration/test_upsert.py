@@ -1,4 +1,4 @@
-"""Rows that replace each other, from real Kafka to a real table by the command, on Spark."""
+"""Rows that replace each other, from real Kafka to a real table, by the command, on Spark."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def test_the_last_word_on_each_customer(
     kafka: str,
     tmp_path: Path,
 ) -> None:
-    """Newer hours first, then one replayed: the table is the log's fold each time, to
-    its last byte.
+    """The table is the fold of the log if newer hours run first and one hour is replayed.
+
+    `verify --deep` finds nothing.
     """
     user = make_user(kafka, tmp_path, sink, decode)
     for hour in (3, 2, 1):
@@ -92,8 +93,10 @@ def all_of_them(rows):
 def test_rows_that_a_function_made(
     function: str, sink: str, kafka: str, tmp_path: Path, dice: random.Random
 ) -> None:
-    """Each stands in its message's place, among deletes that the function never sees:
-    the table is the fold of both, replays included.
+    """Rows of a function replace and are deleted by their messages' places.
+
+    The table is the fold of the rows and of deletes that the function doesn't see, also after a
+    replay.
     """
     log = random_log(dice, 40)
     user = make_user(kafka, tmp_path, sink, log=log)

@@ -1,5 +1,6 @@
-"""What ends up in which window, on real Kafka: markers, the future, history, poison;
-and what is refused before anything is read.
+"""The contents of windows on real Kafka, and refusals before anything is read.
+
+The topics have markers, future and old timestamps, and malformed messages.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ pytestmark = pytest.mark.broker
 
 
 def thing(i: int) -> bytes:
-    """A message's value."""
+    """Returns a message's value."""
     return json.dumps({"id": i, "name": None}).encode()
 
 
 @pytest.fixture
 def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
-    """A topic of one partition, with a fresh table and ledger."""
+    """A topic of one partition, with a new table and ledger."""
     return PipelineSetup(kafka, create_topic(kafka), tmp_path)
 
 
 def fill(setup: PipelineSetup, hours: range, messages_per_hour: int = 30) -> None:
-    """Plain messages, one a minute or two."""
+    """Writes plain messages, spread over each hour."""
     produce(
         setup.bootstrap,
         setup.topic,
@@ -65,7 +66,7 @@ def fill(setup: PipelineSetup, hours: range, messages_per_hour: int = 30) -> Non
 
 
 def ids(setup: PipelineSetup, n: int) -> list[int]:
-    """The ids in the table's n-th window, in offset order."""
+    """Returns the ids of the table's n-th window, in the order of offsets."""
     rows = DeltaTable(str(setup.folder / "things")).to_pyarrow_table(
         filters=[("_window", "=", setup.window(n).key)]
     )
@@ -77,7 +78,7 @@ def ids(setup: PipelineSetup, n: int) -> list[int]:
 def refusal_of(
     setup: PipelineSetup, kind: type[WindrowError], n: int = 1, request: Request | None = None
 ) -> str:
-    """The text of the error that a run raises; the table must be as before."""
+    """Returns the text of the error that a run raises, and asserts that the table is unchanged."""
     version_before = (
         table_version(setup) if DeltaTable.is_deltatable(str(setup.folder / "things")) else None
     )
@@ -89,7 +90,7 @@ def refusal_of(
 
 
 def test_a_window_of_nothing_is_a_success(setup: PipelineSetup) -> None:
-    """An empty topic, and an hour between two busy ones: 0 rows and a receipt."""
+    """An empty window has 0 rows and a receipt, on an empty topic and between busy hours."""
     assert setup.run(0).committed.receipt.counts.read == 0
     fill(setup, range(1, 2))
     fill(setup, range(3, 4))
@@ -103,8 +104,9 @@ def test_a_window_of_nothing_is_a_success(setup: PipelineSetup) -> None:
 
 
 def test_a_window_of_markers_only_is_a_success(setup: PipelineSetup) -> None:
-    """Aborted transactions and their markers at the end of the log: read over, counted,
-    0 rows and a receipt.
+    """A window that contains only aborted transactions has 0 rows and a receipt.
+
+    Their messages and markers are at the end of the log, and are counted.
     """
     fill(setup, range(1))
     setup.run(0)
@@ -119,8 +121,9 @@ def test_a_window_of_markers_only_is_a_success(setup: PipelineSetup) -> None:
 
 
 def test_a_message_stamped_2099_costs_no_later_window(setup: PipelineSetup) -> None:
-    """The message from the future lands where it lies in the log, and every later hour
-    has its own rows.
+    """A message with a timestamp in 2099 is in the window of its position in the log.
+
+    Each later hour has its own rows.
     """
     fill(setup, range(1, 3))
     produce(setup.bootstrap, setup.topic, [Put(thing(99), 4_070_908_800_000)])
@@ -133,9 +136,7 @@ def test_a_message_stamped_2099_costs_no_later_window(setup: PipelineSetup) -> N
 
 
 def test_history_written_by_transactions_lands_in_its_hours(setup: PipelineSetup) -> None:
-    """Markers are stamped now, the messages last winter: each hour gets its own
-    messages all the same.
-    """
+    """Old messages in transactions are in their own hours, although the markers are new."""
     for h in range(1, 7):
         transaction(
             setup.bootstrap,
@@ -152,9 +153,7 @@ def test_history_written_by_transactions_lands_in_its_hours(setup: PipelineSetup
 
 
 def test_a_poison_message_costs_that_message_only(setup: PipelineSetup) -> None:
-    """Poison between good messages: one dead letter with its coordinates and reason,
-    all others are rows.
-    """
+    """A malformed message is one dead letter with place and reason, and its neighbours are rows."""
     fill(setup, range(1, 2))
     produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))])
     fill(setup, range(2, 3))
@@ -172,7 +171,10 @@ def test_a_poison_message_costs_that_message_only(setup: PipelineSetup) -> None:
 
 
 def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: PipelineSetup) -> None:
-    """Nothing becomes visible; the error counts reasons and names coordinates, never a payload."""
+    """Too many dead letters refuse the window, and nothing becomes visible.
+
+    The error has reasons and places, and no payload.
+    """
     fill(setup, range(1, 2))
     produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))] * 3)
     strict = PipelineSetup(
@@ -191,8 +193,11 @@ def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: Pipeli
 def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
     setup: PipelineSetup,
 ) -> None:
-    """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is corrected
-    and the retry takes them: they are rows only.
+    """A retry with a corrected model never leaves a message in both tables.
+
+    1. A run writes dead letters.
+    2. It fails before it writes rows.
+    3. The model is corrected, and the retry makes the messages rows only.
     """
     produce(setup.bootstrap, setup.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
     strict = PipelineSetup(
@@ -212,9 +217,7 @@ def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
 
 
 def test_receipts_outlive_the_log(setup: PipelineSetup) -> None:
-    """After a checkpoint, the log's clean-up, compaction of files and a vacuum, verify
-    finds every receipt and nothing wrong.
-    """
+    """`verify` finds each receipt after a checkpoint, a log clean-up, a compaction and a vacuum."""
     fill(setup, range(1, 5))
     for n in range(1, 5):
         setup.run(n)
@@ -233,13 +236,15 @@ def test_receipts_outlive_the_log(setup: PipelineSetup) -> None:
     )
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
     report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
-    # compaction may put files together in any order
+    # Compaction may merge files in any order.
     assert msgspec.structs.replace(report, out_of_order=()).ok, report
 
 
 def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: PipelineSetup) -> None:
-    """Without its ledger the pipeline refuses to go on; rebuilt from receipts,
-    committed windows are reported and new ones join on.
+    """A pipeline without its ledger is refused, and works again after the ledger is rebuilt.
+
+    The ledger is rebuilt from receipts. Committed windows are reported, and new windows are
+    run.
     """
     fill(setup, range(1, 5))
     for n in (1, 2, 4):
@@ -256,19 +261,20 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: PipelineSetup
 
 
 def test_a_window_that_is_not_closed(kafka: str, setup: PipelineSetup) -> None:
-    """Its error says when to come back, and asks nothing of the cluster."""
+    """An open window raises NotClosedError with the time to retry, without a request to Kafka."""
     future = PipelineSetup(kafka, setup.topic, setup.folder, {"window": {"delay": "3650d"}})
     assert "or later" in refusal_of(future, NotClosedError)
 
 
 def test_an_unknown_topic(kafka: str, tmp_path: Path) -> None:
-    """The error names it."""
+    """An unknown topic raises SpecError with its name."""
     assert "no.such.topic" in refusal_of(PipelineSetup(kafka, "no.such.topic", tmp_path), SpecError)
 
 
 def test_a_column_that_the_table_cannot_store(setup: PipelineSetup) -> None:
-    """A schema with an unsigned integer is refused by the column's name before anything
-    is read: no table, no ledger.
+    """A model with an unsigned integer is refused by name before anything is read.
+
+    Neither the table nor the ledger is created.
     """
     fill(setup, range(1, 2))
     unsigned = PipelineSetup(
@@ -279,8 +285,10 @@ def test_a_column_that_the_table_cannot_store(setup: PipelineSetup) -> None:
 
 
 def test_a_window_that_retention_has_eaten(setup: PipelineSetup) -> None:
-    """It fails and says what was wanted and what is there; the next one, whose start is
-    unproven, too; those that are whole go on.
+    """A window that retention has deleted raises DataLossError.
+
+    The error has the wanted and the first available offset. The next window fails too, because
+    its start is unproven. Later windows are read.
     """
     fill(setup, range(1, 5))
     setup.run(1)
@@ -291,8 +299,9 @@ def test_a_window_that_retention_has_eaten(setup: PipelineSetup) -> None:
 
 
 def test_a_replay_that_would_see_fewer_messages(setup: PipelineSetup) -> None:
-    """Refused while retention has part of the window, also with --accept-fewer: the
-    range can't be read at all.
+    """A replay is refused while retention has deleted a part of the window.
+
+    `--accept-fewer` doesn't help, because the range can't be read.
     """
     fill(setup, range(1, 3))
     setup.run(1)
@@ -302,7 +311,7 @@ def test_a_replay_that_would_see_fewer_messages(setup: PipelineSetup) -> None:
 
 
 def test_a_recreated_topic(setup: PipelineSetup) -> None:
-    """The same name with another id is refused, although its offsets look valid."""
+    """A recreated topic is refused by its id, although its offsets look valid."""
     fill(setup, range(1, 3))
     setup.run(1)
     delete_topic(setup.bootstrap, setup.topic)
@@ -312,7 +321,7 @@ def test_a_recreated_topic(setup: PipelineSetup) -> None:
 
 
 def test_a_changed_grid(setup: PipelineSetup) -> None:
-    """A table begun hourly refuses daily windows."""
+    """A table with hourly windows refuses daily windows."""
     fill(setup, range(1, 3))
     setup.run(1)
     daily = PipelineSetup(setup.bootstrap, setup.topic, setup.folder, {"window": {"grid": "daily"}})
@@ -323,7 +332,7 @@ def test_a_changed_grid(setup: PipelineSetup) -> None:
 
 
 def test_another_ledger(setup: PipelineSetup) -> None:
-    """A second state file is refused: a command and a UI can't work against each other."""
+    """A second ledger is refused, so that a command and a UI can't conflict."""
     fill(setup, range(1, 3))
     setup.run(1)
     second_ledger = PipelineSetup(
@@ -333,7 +342,7 @@ def test_another_ledger(setup: PipelineSetup) -> None:
 
 
 def test_an_overlap_is_refused_and_names_the_window(setup: PipelineSetup) -> None:
-    """A ledger that was forged to overlap can't get a message into the table twice."""
+    """A ledger that was edited to overlap can't add a message to the table twice."""
     fill(setup, range(1, 4))
     setup.run(1)
     pipeline = setup.pipeline()
@@ -353,8 +362,9 @@ def test_an_overlap_is_refused_and_names_the_window(setup: PipelineSetup) -> Non
 
 
 def test_new_nullable_columns_are_taken_and_others_refused(setup: PipelineSetup) -> None:
-    """A schema that gained a nullable column goes on, and the table has it then; one
-    that lost or changed one is refused before reading.
+    """A new nullable column is added to the table.
+
+    A model that lost or changed a column is refused before anything is read.
     """
     fill(setup, range(1, 5))
     setup.run(1)

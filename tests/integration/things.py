@@ -1,4 +1,4 @@
-"""The schema of the integration tests."""
+"""The models of the integration tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import polars as pl
 
 
 class Thing(pa.DataFrameModel):
-    """The least that can go wrong."""
+    """A small model."""
 
     id: pl.Int64 = pa.Field(ge=0)
     name: pl.String = pa.Field(nullable=True)
 
 
 class Looser(pa.DataFrameModel):
-    """`Thing` as its owner fixes it after a refusal: negative ids are fine."""
+    """`Thing` with negative ids allowed, as a user fixes it after a refusal."""
 
     id: pl.Int64
     name: pl.String = pa.Field(nullable=True)
@@ -33,15 +33,13 @@ class Other(pa.DataFrameModel):
 
 
 class Unsigned(pa.DataFrameModel):
-    """`Thing` as somebody coming from other tools would write it; Delta and Spark have
-    no such integers.
-    """
+    """`Thing` with an unsigned integer, which Delta and Spark don't have."""
 
     id: pl.UInt32
     name: pl.String = pa.Field(nullable=True)
 
 
 class Tried(Thing):
-    """`Thing` with a column that is called like one of windrow's own beside it in Spark."""
+    """`Thing` with a column that has the name of one of windrow's own columns in Spark."""
 
     Windrow_Try: pl.Int64 = pa.Field(nullable=True)

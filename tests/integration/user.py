@@ -1,4 +1,4 @@
-"""Somebody in a shell who types `windrow`."""
+"""A user who types `windrow` in a shell."""
 
 from __future__ import annotations
 
@@ -20,17 +20,23 @@ from windrow.ingest.cli.main import app
 HERE = Path(__file__).parent
 HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m"
 ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
-"""Variables that would point the command to another state, or kill it."""
+"""Variables that would give the command another state, or crash it."""
 
 
 class User:
-    """Has a spec in a folder."""
+    """A user with a spec in a folder."""
 
     def __init__(
         self, bootstrap: str, topic: str, folder: Path, source: str = "", window: str = HOURLY
     ) -> None:
-        """The spec is the one that `setup` has, as YAML; with these settings of the
-        source on top, and these windows.
+        """Writes the spec of `setup` as YAML.
+
+        Args:
+            bootstrap: the broker.
+            topic: the topic.
+            folder: the folder of the spec.
+            source: further options of the source.
+            window: the `window` section.
         """
         self.setup = PipelineSetup(bootstrap, topic, folder)
         self.folder = folder
@@ -44,8 +50,12 @@ class User:
         (folder / ".env").write_text(f"BROKER={bootstrap}\n")
 
     def starts(self, *words: str, spec: bool = True, crash: str = "") -> subprocess.Popen[str]:
-        """Begin the command with --json; `crash`: WINDROW_CRASH for it and, by way of
-        the JVM, for Spark's workers.
+        """Starts the command with --json in a process of its own.
+
+        Args:
+            words: the arguments.
+            spec: whether the spec is added to the arguments.
+            crash: WINDROW_CRASH for the command and, through the JVM, for Spark's workers.
         """
         command = [
             str(Path(sys.executable).parent / "windrow"),
@@ -65,8 +75,10 @@ class User:
         )
 
     def types(self, *words: str, code: int = 0) -> Any:
-        """The command in this process, on the Spark session that is there; the document
-        it prints, after its exit code was checked.
+        """Runs the command in this process, on the existing Spark session.
+
+        Returns:
+            The printed document, after a check of the exit code.
         """
         with chdir(self.folder), patch.dict(os.environ):
             for name in ELSEWHERE:
@@ -78,7 +90,7 @@ class User:
     def starts_and_ends(
         self, *words: str, code: int = 0, spec: bool = True, crash: str = ""
     ) -> Any:
-        """The same in a process of its own, which brings its own Spark."""
+        """Runs the command to its end in a process of its own, with its own Spark."""
         with self.starts(*words, spec=spec, crash=crash) as command:
             try:
                 out, err = command.communicate(timeout=540)

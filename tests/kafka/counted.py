@@ -1,4 +1,4 @@
-"""A broker on a real cluster that notes what it asks and makes."""
+"""Brokers on a real cluster that record their requests and consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.ingest.kafka.shared_clients import Clients
 
 
 class Counted:
-    """An AdminClient whose calls are noted by their names."""
+    """An AdminClient that records the names of its calls."""
 
     def __init__(self, admin: AdminClient, calls: list[str]) -> None:
         self._real, self._noted = admin, calls
@@ -28,7 +28,7 @@ class Counted:
 def counted_broker(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[KafkaBroker, list[str]]:
-    """A broker with a client of its own, and the names of its AdminClient's calls."""
+    """Returns a broker with its own client, and the names of its AdminClient's calls."""
     calls: list[str] = []
     make_broker = _make_broker_alone(monkeypatch)
     monkeypatch.setattr(
@@ -40,7 +40,7 @@ def counted_broker(
 def with_consumers(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[KafkaBroker, list[ck.Consumer]]:
-    """A broker with a client of its own, and the consumers that it makes."""
+    """Returns a broker with its own client, and the consumers that it makes."""
     consumers: list[ck.Consumer] = []
 
     def noted(properties: dict[str, object]) -> ck.Consumer:

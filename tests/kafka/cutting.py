@@ -1,6 +1,6 @@
-"""Cuts off the ends of real logs: stop the broker, shorten its files, start it again.
+"""Cuts off the ends of real logs: stops the broker, shortens its files and starts it again.
 
-What an unclean election, or a lost disk, leaves.
+An unclean election or a lost disk leaves such logs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,25 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 from windrow.ingest.model.boundary import TopicPartition
 
 _HEADER = struct.Struct(">qi")
-"""How a batch begins: its first offset, and how many bytes follow."""
+"""The beginning of a batch: its first offset, and the number of bytes that follow."""
 
 
 @dataclass(frozen=True)
 class CuttableKafka(KafkaCluster):
-    """A real broker of one's own; `folder` is where it keeps everything."""
+    """A real broker of its own whose logs can be cut.
+
+    Attributes:
+        broker: the broker.
+        folder: the folder of all its data.
+    """
 
     broker: EmbeddedBroker
     folder: Path
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Each log ends at its offset, where a batch must begin.
+        """Cuts each log at its offset, where a batch must begin.
 
-        All other logs have new leaders too, as after any restart.
+        Each other log gets a new leader too, as after any restart.
         """
         self.broker.stop()
         for tp, end in ends.items():
@@ -39,9 +44,9 @@ class CuttableKafka(KafkaCluster):
 
 
 def cut_files(log: Path, end: int) -> None:
-    """Shorten a log of one segment.
+    """Shortens a log of one segment.
 
-    Kafka makes its indexes anew, and trims its leader epochs, when it finds the log shorter.
+    Kafka rebuilds the indexes and trims the leader epochs when it finds a shorter log.
     """
     (segment,) = log.glob("*.log")
     content, position = segment.read_bytes(), 0

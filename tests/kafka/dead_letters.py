@@ -1,6 +1,4 @@
-"""Reads a topic of dead letters as anybody may: a plain client that sees committed
-messages only.
-"""
+"""Reads a dead-letter topic with a plain client that sees committed messages only."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 
 def read_topic(bootstrap: str, topic: str) -> list[Message]:
-    """All committed messages that the topic holds now."""
+    """Returns all committed messages of the topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -37,6 +35,6 @@ def read_topic(bootstrap: str, topic: str) -> list[Message]:
 
 
 def header_text(message: Message, name: str) -> str | None:
-    """The last header of a name, as text; None where there is none, or it has no value."""
+    """Returns the text of the last header with this name; None without a header or a value."""
     values = [value for header, value in message.headers() or [] if header == name]
     return values[-1].decode() if values and isinstance(values[-1], bytes) else None

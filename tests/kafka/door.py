@@ -1,4 +1,4 @@
-"""A port before a broker's own, which a test opens and closes: who is inside stays so."""
+"""A port in front of a broker's port, which a test opens and closes. Open connections stay open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 
 _ROOM = 1 << 16
 LIMIT = 60
-"""Seconds in which the broker takes a connection, and the port closes."""
+"""The timeout in seconds for a connection to the broker, and for the end of the threads."""
 
 
 class _Passage(socketserver.BaseRequestHandler):
-    """One connection, both ways."""
+    """Forwards one connection in both directions."""
 
     def handle(self) -> None:
         server = self.server
@@ -34,7 +34,7 @@ class _Port(socketserver.ThreadingTCPServer):
 
 
 def _pass(source: socket.socket, target: socket.socket) -> None:
-    """All bytes, until one of the two is closed; then no more come."""
+    """Forwards all bytes until one of the sockets is closed."""
     with suppress(OSError):
         while chunk := source.recv(_ROOM):
             target.sendall(chunk)
@@ -43,13 +43,18 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
 
 
 class Door:
-    """Open from the start.
+    """A port that forwards connections to a broker. It is open at first.
 
-    A broker names its own address to whoever has come in: so it is the way in alone.
+    A broker tells its own address to a connected client. So only the first connection uses this
+    port.
     """
 
     def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: the broker's own address."""
+        """Opens the port.
+
+        Args:
+            bootstrap: the broker's own address.
+        """
         host, _, port = bootstrap.rpartition(":")
         self._inner = (host, int(port))
         self._address = ("127.0.0.1", 0)
@@ -57,11 +62,11 @@ class Door:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the door."""
+        """The address of the port."""
         return f"{self._address[0]}:{self._address[1]}"
 
     def open(self) -> None:
-        """At the same port as before."""
+        """Opens the port with the same number as before."""
         self._port = _Port(self._address, _Passage)
         self._port.inner = self._inner
         self._address = ("127.0.0.1", self._port.server_address[1])
@@ -69,7 +74,7 @@ class Door:
         self._serving.start()
 
     def close(self) -> None:
-        """Whoever comes is refused when this returns."""
+        """Closes the port. New connections are refused when this returns."""
         self._port.shutdown()
         self._port.server_close()
         self._serving.join(LIMIT)

@@ -1,4 +1,4 @@
-"""A port that speaks TLS, or nothing, and no Kafka: enough for a client to be refused by."""
+"""A port that speaks TLS, or nothing, but no Kafka. It is enough to refuse a client."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TLS = Path(__file__).parent / "tls"
-"""broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its
-key; other.pem: a CA that has signed nothing; client.p12: broker.pem and its key as PKCS#12.
+"""The folder of certificates and keys.
 
-Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
+- broker.pem, broker.key.pem: a self-signed certificate of 127.0.0.1 for a hundred years, and
+  its key.
+- other.pem: a CA that has signed nothing.
+- client.p12: broker.pem and its key as PKCS#12.
+
+They were made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
 36500 -addext "subjectAltName=IP:127.0.0.1"; openssl pkcs12 -export
 """
 
@@ -28,9 +32,11 @@ def server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 @contextmanager
 def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]:
-    """The address of a listener; after the handshake it says nothing.
+    """Yields the address of a listener that sends nothing after the handshake.
 
-    `clients`: whose certificates clients must show.
+    Args:
+        tls: whether it speaks TLS.
+        clients: the CA file for the certificates that clients must show; None: none needed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")

@@ -1,6 +1,6 @@
-"""What tests do to real topics: make them, write to them, delete from them.
+"""Real topics in tests: creation, messages and deletion.
 
-Names are unique, so that tests share one broker.
+Names are unique, so that tests can share a broker.
 """
 
 from __future__ import annotations
@@ -38,8 +38,12 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Put(msgspec.Struct, frozen=True):
     """A message to write.
 
-    `timestamp` in epoch milliseconds, `NO_TIMESTAMP`, or None: now; `value` None: a
-    tombstone.
+    Attributes:
+        value: the value; None: a tombstone.
+        timestamp: epoch milliseconds, or `NO_TIMESTAMP`; None: the current time.
+        partition: the partition.
+        key: the key.
+        headers: the headers.
     """
 
     value: bytes | None
@@ -55,10 +59,12 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> str:
-    """A new topic in which nothing expires and any timestamp is taken (`config` on
-    top), with leaders when this returns.
+    """Creates a topic and waits until its partitions have leaders.
 
-    Its name.
+    Its messages don't expire, and any timestamp is accepted, unless `config` says otherwise.
+
+    Returns:
+        The topic's name.
     """
     topic = name or f"t-{uuid.uuid4().hex[:12]}"
     settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(
@@ -71,7 +77,7 @@ def create_topic(
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """The topic is gone when this returns."""
+    """Deletes the topic and waits until it is gone."""
     admin = _admin(bootstrap)
     admin.delete_topics([topic])[topic].result(_SECONDS)
     ask_until(
@@ -81,7 +87,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
-    """The topic has `total` partitions, with leaders, when this returns."""
+    """Adds partitions up to `total` and waits until all have leaders."""
     admin = _admin(bootstrap)
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
     ask_until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
@@ -89,7 +95,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 
 def delete_records(bootstrap: str, topic: str, partition: int, limit: int) -> None:
-    """Everything below offset `limit` is gone, as after retention."""
+    """Deletes all messages below the offset `limit`, as retention does."""
     admin = _admin(bootstrap)
 
     def is_deleted() -> bool:
@@ -107,7 +113,7 @@ def delete_records(bootstrap: str, topic: str, partition: int, limit: int) -> No
 
 
 def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
-    """A setting of the topic, which the cluster tells when this returns."""
+    """Changes a setting of the topic and waits until the cluster reports it."""
     admin, entry = (
         _admin(bootstrap),
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET),
@@ -127,20 +133,20 @@ def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
 
 
 def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """The end of the log, open transactions and all."""
+    """Returns the high watermark. Open transactions are included."""
     (end,) = _ends(bootstrap, topic, [partition], ck.IsolationLevel.READ_UNCOMMITTED)
     return end
 
 
 def until_decided(bootstrap: str, topic: str) -> None:
-    """No transaction of the topic is open when this returns."""
+    """Waits until no transaction of the topic is open."""
     ask_until(lambda: is_decided(bootstrap, topic), f"the transactions of {topic}")
 
 
 def is_decided(bootstrap: str, topic: str) -> bool:
-    """True if no transaction of the topic is open."""
+    """Returns whether no transaction of the topic is open."""
     partitions = list(_admin(bootstrap).list_topics(timeout=_SECONDS).topics[topic].partitions)
-    # the log's end first: what arrives in between isn't taken for undecided
+    # The high watermark is read first, so that new messages don't look undecided.
     end = _ends(bootstrap, topic, partitions, ck.IsolationLevel.READ_UNCOMMITTED)
     return _ends(bootstrap, topic, partitions, ck.IsolationLevel.READ_COMMITTED) >= end
 
@@ -148,9 +154,13 @@ def is_decided(bootstrap: str, topic: str) -> bool:
 def produce(
     bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None
 ) -> None:
-    """Plain messages, acknowledged when this returns, in order per partition.
+    """Writes plain messages in order for each partition, and waits for their acknowledgement.
 
-    `client`: properties of the producer on top.
+    Args:
+        bootstrap: the broker.
+        topic: the topic.
+        puts: the messages.
+        client: further properties of the producer.
     """
     producer = _producer(bootstrap, tuple((client or {}).items()))
     for stampless, put_group in groupby(puts, lambda put: put.timestamp == NO_TIMESTAMP):
@@ -161,7 +171,7 @@ def produce(
 
 
 def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
-    """Batches of the newest format whose timestamps are -1: no client's producer makes them."""
+    """Writes batches of the newest format with the timestamp -1, as no client's producer can."""
     metadata = _admin(bootstrap).list_topics(timeout=_SECONDS)
     for partition in dict.fromkeys(put.partition for put in puts):
         leader = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
@@ -170,8 +180,9 @@ def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:
-    """One transaction, committed or aborted: one marker per partition that it touched
-    follows its messages.
+    """Writes one transaction and commits or aborts it.
+
+    A marker follows the messages in each partition of the transaction.
     """
     opened = OpenTransaction(bootstrap, topic)
     opened.send(puts)
@@ -182,10 +193,13 @@ def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool
 
 
 class OpenTransaction:
-    """A transaction that stays open until told: it holds the last stable offset back."""
+    """A transaction that stays open until it is committed or aborted.
+
+    It holds back the last stable offset.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        """Begun; nothing is sent yet."""
+        """Begins the transaction without a message."""
         self._bootstrap = bootstrap
         self._topic = topic
         self._touched: set[int] = set()
@@ -193,21 +207,24 @@ class OpenTransaction:
         self._producer.begin_transaction()
 
     def send(self, puts: Iterable[Put]) -> None:
-        """Written to the log when this returns, decided later."""
+        """Writes messages to the log."""
         written = list(puts)
         self._touched |= {put.partition for put in written}
         _send(self._producer, self._topic, written)
 
     def commit(self) -> None:
-        """The markers are in the log when this returns."""
+        """Commits, and waits until the markers are in the log."""
         self._end(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """The markers are in the log when this returns."""
+        """Aborts, and waits until the markers are in the log."""
         self._end(self._producer.abort_transaction)
 
     def _end(self, finish: Callable[[float], None]) -> None:
-        """Kafka answers once the decision is in its own log; the markers follow."""
+        """Ends the transaction and waits for its markers.
+
+        Kafka answers when the decision is in its own log. The markers follow later.
+        """
         ends_before = {p: high_watermark(self._bootstrap, self._topic, p) for p in self._touched}
         finish(_SECONDS)
         for partition, end in ends_before.items():
@@ -219,13 +236,11 @@ class OpenTransaction:
 
 
 _idle: defaultdict[str, list[Producer]] = defaultdict(list)
-"""Transactional producers between two transactions: making one costs more than all that
-a test sends.
-"""
+"""Idle transactional producers. They are kept, because making one is slow."""
 
 
 def forget() -> None:
-    """Producers that are kept don't know yet what became of a topic, or of its log."""
+    """Drops the kept producers, because they don't know that a topic or its log was changed."""
     _idle.clear()
     _producer.cache_clear()
 
@@ -235,7 +250,7 @@ def _transactional(bootstrap: str) -> Producer:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": f"tx-{uuid.uuid4().hex}",
-            # the longest that a broker allows by default: a test says when a transaction ends
+            # The broker's default maximum, so that only the test ends a transaction.
             "transaction.timeout.ms": 900_000,
             "log_level": 0,
         }
@@ -254,13 +269,14 @@ def _producer(bootstrap: str, client: tuple[tuple[str, Any], ...]) -> Producer:
 
 @lru_cache(maxsize=4)
 def _admin(bootstrap: str) -> AdminClient:
-    """Held: its futures fail once it is collected."""
+    """Returns a client that is kept, because its futures fail when it is collected."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def _leaders(admin: AdminClient, topic: str) -> int:
-    """Returns how many partitions of the topic have a leader; asked of the whole cluster,
-    because asking for one topic waits for it to exist.
+    """Returns how many partitions of the topic have a leader.
+
+    All topics are requested, because a request for one topic waits until it exists.
     """
     topic_metadata = admin.list_topics(timeout=_SECONDS).topics.get(topic)
     return (
@@ -273,7 +289,7 @@ def _leaders(admin: AdminClient, topic: str) -> int:
 def _ends(
     bootstrap: str, topic: str, partitions: Sequence[int], level: ck.IsolationLevel
 ) -> list[int]:
-    """The ends of a topic's logs, once each has a leader that tells it."""
+    """Returns the ends of a topic's logs, once each has a leader that answers."""
     specs, ends = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, list[int]()
 
     def are_told() -> bool:
@@ -286,9 +302,10 @@ def _ends(
 
 
 def ask_until(true: Callable[[], bool], condition: str, seconds: float = _SECONDS) -> None:
-    """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin.
+    """Repeats a question to the cluster until the answer is true.
 
-    An error that passes, as of a leader that isn't there yet, is no answer.
+    Each question waits for its answer, so this doesn't spin. A transient error, such as a
+    missing leader, counts as no answer.
     """
     deadline, error_text = time.monotonic() + seconds, ""
     while True:

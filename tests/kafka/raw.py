@@ -1,4 +1,4 @@
-"""A Produce request, byte by byte: for messages that no client's producer makes."""
+"""A Produce request, built byte by byte, for messages that no client's producer writes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Message = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 
 _PRODUCE, _VERSION = 0, 7
 _CHECKED_FROM = 21
-"""First byte of a batch that its checksum covers: that of the attributes."""
+"""The position in a batch at which its checksum's range begins: the attributes."""
 
 
 def send_stampless(address: str, topic: str, partition: int, messages: Sequence[Message]) -> None:
-    """Writes one batch whose timestamps are -1 to the leader at an address."""
+    """Writes one batch with the timestamps -1 to the leader at this address."""
     batch = _batch(messages)
     body = [
         struct.pack(">hhi", _PRODUCE, _VERSION, 1),
@@ -31,7 +31,7 @@ def send_stampless(address: str, topic: str, partition: int, messages: Sequence[
         answers = connection.makefile("rb")
         response = answers.read(struct.unpack(">i", answers.read(4))[0])
         answers.close()
-    # The correlation id, the topic's name, and of the one partition its number and its error.
+    # The position is after the correlation id, the topic's name and the partition's number.
     error_position = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
     assert struct.unpack_from(">h", response, error_position) == (0,), response
 

@@ -1,4 +1,4 @@
-"""The broker's questions where nobody answers, and the arithmetic around them."""
+"""The broker's requests to an address without a server, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ TP = TopicPartition("t", 0)
 
 @pytest.fixture
 def nobody() -> KafkaBroker:
-    """Port 1 of this machine, where nothing listens."""
+    """A broker at port 1 of this machine, where nothing listens."""
     return KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.5)
 
 
 def questions(patience_seconds: float = 0.5) -> Questions:
-    """Questions to the same, by a client of their own."""
+    """Returns requests to port 1 with their own client."""
     client = Clients().of({"bootstrap.servers": "127.0.0.1:1"})
     return Questions("127.0.0.1:1", client, patience_seconds)
 
 
 class Silent:
-    """An AdminClient that has heard of no error."""
+    """An AdminClient that reports no error."""
 
     def poll(self, _seconds: float) -> int:
         return 0
 
 
 def answered_by(monkeypatch: pytest.MonkeyPatch, admin: object, **client: object) -> KafkaBroker:
-    """A broker whose AdminClient is this object."""
+    """Returns a broker with this object as its AdminClient."""
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
     monkeypatch.setattr(shared_clients, "AdminClient", lambda _properties: admin)
     return KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
@@ -60,8 +60,9 @@ def answered_by(monkeypatch: pytest.MonkeyPatch, admin: object, **client: object
 def test_an_unreachable_cluster_is_told_with_the_reason(
     nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each question ends by itself as UnreachableError with the address and the
-    client's reason; nothing goes to stderr.
+    """Each request to an unreachable cluster raises UnreachableError with address and reason.
+
+    Nothing is written to stderr.
     """
     for ask in (
         nobody.cluster_id,
@@ -82,7 +83,7 @@ def test_an_unreachable_cluster_is_told_with_the_reason(
 
 
 def test_offsets_that_a_group_refuses_are_told_and_not_raised(nobody: KafkaBroker) -> None:
-    """A cluster that can't be reached is an answer for each topic-partition."""
+    """An unreachable cluster gives a refusal for each topic-partition, not an exception."""
     other_tp = TopicPartition("t", 1)
     refusals = nobody.alter_offsets("g", {TP: 1, other_tp: 2})
     assert refusals.keys() == {TP, other_tp}
@@ -91,7 +92,7 @@ def test_offsets_that_a_group_refuses_are_told_and_not_raised(nobody: KafkaBroke
 
 @pytest.mark.slow
 def test_retriable_errors_are_tried_again_and_others_are_not() -> None:
-    """A leader that moves is asked again; a right that is missing is not."""
+    """A moving leader is asked again, and a missing right is not."""
     codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION]
 
     def answered() -> str:
@@ -109,9 +110,7 @@ def test_retriable_errors_are_tried_again_and_others_are_not() -> None:
 
 
 def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question that isn't answered soon says who is waited for, and for what; one
-    that is says nothing.
-    """
+    """A slow request logs the address and what is asked for. A fast request logs nothing."""
     with hear_waits() as heard:
         assert questions().ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
@@ -120,13 +119,14 @@ def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first words say why nothing comes, long before the question is given up."""
+    """The first log message about an unreachable broker has the reason, long before the timeout."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 3.0)
     requests = questions(patience_seconds=60)
     with hear_waits() as heard, ThreadPoolExecutor(1) as pool:
 
         def hear_message() -> str:
-            requests.admin.describe_cluster(request_timeout=60)  # without a request none connects
+            # No client connects without a request.
+            requests.admin.describe_cluster(request_timeout=60)
             return requests.result(pool.submit(lambda: heard.get(timeout=30).getMessage()))
 
         message = requests.ask("the cluster's id", None, hear_message)
@@ -147,8 +147,9 @@ def answered(value: object) -> Future[object]:
 
 
 def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
-    """A topic that is missing, forbidden or no name is its own error among answers; any
-    other failure is one of the whole question.
+    """A missing, forbidden or invalid topic is an error among the results.
+
+    Any other failure is an error of the whole request.
     """
     requests = questions()
     for code in (
@@ -169,8 +170,9 @@ def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
 def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without the right to describe a topic, or its settings, the missing right is
-    named, also where several are asked for.
+    """A missing right to describe a topic is named, and not taken for a missing topic.
+
+    This holds for requests about several topics too.
     """
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -196,8 +198,9 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
 
 
 def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reasons by topic-partition go through the same scrubbing as errors; a group that
-    may not be written to is a reason too.
+    """The reasons for topic-partitions have their secrets removed, as errors have.
+
+    A group that may not be written is a reason too.
     """
     secret = "canary-77aa"
     user = {
@@ -225,8 +228,9 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
 
 
 def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's -1 is "none", and only where there may be none; any other negative
-    number, and a missing end, is refused.
+    """The offset -1 means "none", where "none" is possible.
+
+    Any other negative offset, and a missing end, is refused.
     """
     offset = -1
 
@@ -247,7 +251,10 @@ def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_without_topic_ids_is_refused() -> None:
-    """The zero id would make a recreated topic look like the old one."""
+    """A cluster without topic ids is refused.
+
+    A recreated topic would have the same zero id.
+    """
     with pytest.raises(SpecError, match="no id"):
         topic_id_of("t", "AAAAAAAAAAAAAAAAAAAAAA")
     assert topic_id_of("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
@@ -261,8 +268,9 @@ def test_a_cluster_without_topic_ids_is_refused() -> None:
     )
 )
 def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) -> None:
-    """The least whole millisecond that isn't before the instant; never a negative
-    number, which Kafka takes for a word.
+    """An instant becomes the least millisecond that isn't before it.
+
+    It is never negative, because negative numbers have a special meaning in Kafka.
     """
     milliseconds = first_millisecond(moment)
     assert milliseconds >= 0
@@ -271,7 +279,10 @@ def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) ->
 
 
 def test_files_that_can_not_be_used_are_a_spec_error() -> None:
-    """A certificate that isn't there is told when the client is made, under the property's name."""
+    """A missing certificate file raises SpecError when the client is made.
+
+    The error has the property's name.
+    """
     with pytest.raises(SpecError, match=r"ssl\.ca\.location"):
         KafkaBroker(
             "127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"}
@@ -279,7 +290,7 @@ def test_files_that_can_not_be_used_are_a_spec_error() -> None:
 
 
 def test_the_clients_log_does_not_propagate() -> None:
-    """The lines of librdkafka reach who attaches a handler, and no one else."""
+    """librdkafka's log reaches only handlers of its own logger."""
     assert not logging.getLogger("windrow.librdkafka").propagate
 
 
@@ -287,8 +298,9 @@ def test_the_clients_log_does_not_propagate() -> None:
 def test_a_topic_that_is_unknown_for_a_moment_is_no_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the news of a topic may be on its way it is asked again without a word of
-    retries; then there is no such topic, at once.
+    """An unknown topic is asked for again for a short time, without a log message.
+
+    The reason is that the news of a topic takes time. After that the topic counts as missing.
     """
     ask_count = 0
 

@@ -1,4 +1,4 @@
-"""What only a real cluster can show; what the in-memory twin promises too is in tests/contracts."""
+"""Behaviour of real clusters. The promises of the broker in memory are in tests/contracts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
 OLD = 1_600_000_000_000
-"""September 2020, in milliseconds: long before any marker is written."""
+"""September 2020 in milliseconds, which is long before any marker is written."""
 
 pytestmark = pytest.mark.broker
 
@@ -53,9 +53,7 @@ def join_chunks(chunks: list[Stamps]) -> list[tuple[int, int]]:
 
 
 def test_identity_survives_everything_but_a_new_topic(kafka: str, broker: KafkaBroker) -> None:
-    """Cluster id and topic id are the same for every client; a topic deleted and made
-    again has the old name and another id.
-    """
+    """Each client sees the same cluster id and topic id, and a recreated topic has another id."""
     topic = create_topic(kafka, 2)
     first = broker.topic(topic)
     assert broker.cluster_id() == KafkaBroker(kafka, {}).cluster_id() != ""
@@ -79,16 +77,15 @@ def test_identity_survives_everything_but_a_new_topic(kafka: str, broker: KafkaB
 def test_settings_of_a_topic(
     kafka: str, broker: KafkaBroker, config: dict[str, str], compacted: bool, retention: int | None
 ) -> None:
-    """Compaction and retention are the topic's own; where nothing expires by time,
-    retention is None.
-    """
+    """Compaction and retention are read from the topic. Without expiry the retention is None."""
     info = broker.topic(create_topic(kafka, config=config))
     assert (info.compacted, info.retention_ms) == (compacted, retention)
 
 
 def test_deleted_records_move_the_log_start(kafka: str, broker: KafkaBroker) -> None:
-    """After delete_records the log starts above 0, and timestamps from before it are
-    data loss that names both offsets.
+    """Deleted records move the log's start.
+
+    Reading timestamps below the start raises DataLossError with both offsets.
     """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
@@ -102,8 +99,9 @@ def test_deleted_records_move_the_log_start(kafka: str, broker: KafkaBroker) -> 
 
 
 def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: KafkaBroker) -> None:
-    """The stable end is the last stable offset, not the high watermark; it follows once
-    the transaction is decided.
+    """The stable end is the last stable offset, not the high watermark.
+
+    It moves on after the transaction is decided.
     """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
@@ -121,8 +119,9 @@ def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: Kafka
 
 
 def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBroker) -> None:
-    """Kafka's answer for historic messages in a transaction: any later instant up to
-    now is the marker; beyond it there is none.
+    """`first_at_or_after` may return the marker of a transaction with old messages.
+
+    It does so for any later instant until now. After the marker it returns None.
     """
     topic = create_topic(kafka, 2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -142,9 +141,7 @@ def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBr
 def test_first_at_or_after_rounds_up_and_takes_early_instants(
     kafka: str, broker: KafkaBroker
 ) -> None:
-    """A microsecond after a message is after it; an instant before 1970 is no word for
-    the log's end.
-    """
+    """An instant is rounded up to milliseconds. One before 1970 means the log's start."""
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(4))
@@ -156,15 +153,16 @@ def test_first_at_or_after_rounds_up_and_takes_early_instants(
 
 
 def test_stamps_over_markers_and_aborted_messages(kafka: str, broker: KafkaBroker) -> None:
-    """Only visible messages, with their own timestamps and epochs; a range of invisible
-    ones ends, empty, at its stop.
+    """Timestamps are read of visible messages only, with their leader epochs.
+
+    A range of invisible messages ends empty at its stop.
     """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
-    produce(kafka, topic, old(3))  # 0 to 2
-    transaction(kafka, topic, old(2, 100), commit=False)  # 3, 4, marker 5
-    transaction(kafka, topic, old(2, 200), commit=True)  # 6, 7, marker 8
-    transaction(kafka, topic, old(3, 300), commit=False)  # 9 to 11, marker 12
+    produce(kafka, topic, old(3))  # offsets 0 to 2
+    transaction(kafka, topic, old(2, 100), commit=False)  # offsets 3 and 4, marker 5
+    transaction(kafka, topic, old(2, 200), commit=True)  # offsets 6 and 7, marker 8
+    transaction(kafka, topic, old(3, 300), commit=False)  # offsets 9 to 11, marker 12
     chunks = list(broker.stamps(tp, 0, 13))
     assert join_chunks(chunks) == [
         (0, OLD),
@@ -185,21 +183,19 @@ def test_stamps_over_markers_and_aborted_messages(kafka: str, broker: KafkaBroke
 def test_stamps_end_at_a_stop_that_lies_in_a_gap_with_more_behind_it(
     kafka: str, broker: KafkaBroker
 ) -> None:
-    """A message behind the stop ends the scan and isn't part of it."""
+    """A message after the stop ends the scan and isn't a part of it."""
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
-    transaction(kafka, topic, old(2), commit=True)  # 0, 1, marker 2
-    transaction(kafka, topic, old(2), commit=False)  # 3, 4, marker 5
-    produce(kafka, topic, old(2, 50))  # 6, 7
+    transaction(kafka, topic, old(2), commit=True)  # offsets 0 and 1, marker 2
+    transaction(kafka, topic, old(2), commit=False)  # offsets 3 and 4, marker 5
+    produce(kafka, topic, old(2, 50))  # offsets 6 and 7
     assert [o for o, _ in join_chunks(list(broker.stamps(tp, 1, 4)))] == [1]
     assert [o for o, _ in join_chunks(list(broker.stamps(tp, 2, 6)))] == []
     assert [o for o, _ in join_chunks(list(broker.stamps(tp, 2, 7)))] == [6]
 
 
 def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
-    """Offsets that compaction removed, also at the range's start and end, are gaps and
-    not data loss.
-    """
+    """Offsets that compaction removed are gaps and no data loss, also at the ends of the range."""
     config = {
         "cleanup.policy": "compact",
         "segment.ms": "100",
@@ -211,7 +207,7 @@ def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
     produce(kafka, topic, [Put(b"v", None, 0, b"k%d" % (i % 2)) for i in range(10)])
 
     def is_compacted() -> bool:
-        # writing rolls the segment; the cleaner decides when it comes
+        # Each message rolls the segment. The cleaner runs at its own time.
         produce(kafka, topic, [Put(b"v", None, 0, b"other")])
         return [o for o, _ in join_chunks(list(broker.stamps(tp, 0, 10)))] == [8, 9]
 
@@ -220,7 +216,7 @@ def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
 
 
 def test_chunks_grow_to_a_bound(kafka: str, broker: KafkaBroker) -> None:
-    """The first chunk is small, for most callers need no more."""
+    """The first chunk is small, because most callers need no more."""
     topic = create_topic(kafka)
     produce(kafka, topic, old(20_000))
     sizes = [c.offsets.size for c in broker.stamps(TopicPartition(topic, 0), 0, 20_000)]
@@ -230,7 +226,7 @@ def test_chunks_grow_to_a_bound(kafka: str, broker: KafkaBroker) -> None:
 
 
 def test_a_partition_that_was_added_since_is_found(kafka: str, broker: KafkaBroker) -> None:
-    """An answer never comes from the client's old memory of the topic."""
+    """A new partition is found, because no answer comes from the client's cached metadata."""
     topic = create_topic(kafka)
     broker.stable_ends([TopicPartition(topic, 0)])
     add_partitions(kafka, topic, 3)
@@ -245,8 +241,9 @@ def test_a_partition_that_was_added_since_is_found(kafka: str, broker: KafkaBrok
 
 
 def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: KafkaBroker) -> None:
-    """Each question about a topic or partition that isn't there names it and says what
-    to do; asking creates nothing.
+    """A request about an unknown topic or partition raises SpecError with its name.
+
+    It creates nothing.
     """
     missing, beyond = TopicPartition("no-such-topic", 0), TopicPartition(create_topic(kafka), 1)
     for ask in (
@@ -268,11 +265,14 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
 def test_many_topics_cost_no_more_requests_than_one(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One request of a kind, however many topics are asked about; nothing asked, nothing sent."""
+    """The number of requests doesn't depend on the number of topics.
+
+    Without topics there is none.
+    """
     topics = [create_topic(kafka, 2) for _ in range(3)]
     tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
     broker, calls = counted_broker(kafka, monkeypatch)
-    broker.stable_ends(tps)  # once every leader has answered no question is put twice
+    broker.stable_ends(tps)  # Requests are repeated only until each leader has answered once.
     calls.clear()
     assert len(broker.topics(topics)) == 3
     assert calls == ["describe_topics", "describe_configs"]
@@ -298,7 +298,10 @@ def test_many_topics_cost_no_more_requests_than_one(
 
 
 def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) -> None:
-    """What Kafka flags is left out; a user's topic with two underscores is a topic like others."""
+    """Only topics that Kafka marks as internal are left out.
+
+    Another topic whose name begins with two underscores isn't.
+    """
     own_topic = create_topic(kafka, name=f"__{uuid.uuid4().hex[:8]}")
     transaction(kafka, own_topic, old(1), commit=True)  # makes __transaction_state
     names = broker.names()
@@ -311,9 +314,9 @@ def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) ->
 def test_a_group_with_consumers_refuses_offsets(
     kafka: str, broker: KafkaBroker, protocol: str
 ) -> None:
-    """That is an answer, per topic-partition; what the consumers have committed stays.
+    """A group with consumers refuses offsets, with a reason for each topic-partition.
 
-    Without them it is taken.
+    The consumers' committed offsets are kept. Without consumers the offsets are accepted.
     """
     tp, group = TopicPartition(create_topic(kafka), 0), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, tp.topic, old(3))
@@ -341,7 +344,7 @@ def test_a_group_with_consumers_refuses_offsets(
 def test_asking_for_a_groups_offsets_makes_no_group(
     kafka: str, broker: KafkaBroker, admin: AdminClient
 ) -> None:
-    """A group that is only asked about is not there afterwards; one that got offsets is."""
+    """A request for a group's offsets doesn't create the group, but altered offsets do."""
     tp, asked_group, altered_group = (
         TopicPartition(create_topic(kafka), 0),
         f"g-{uuid.uuid4().hex[:8]}",
@@ -357,8 +360,9 @@ def test_asking_for_a_groups_offsets_makes_no_group(
 def test_a_refused_login_is_told_at_once_and_without_the_password(
     kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A login that the broker doesn't take is a SpecError, long before the patience
-    ends; the password is in no text and no log.
+    """A refused login raises SpecError before the timeout.
+
+    The password is in no text and no log.
     """
     secret = "canary-5e11"
     user = {

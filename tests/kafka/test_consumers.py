@@ -13,7 +13,7 @@ from windrow.ingest.kafka.consumers import Consumers
 
 
 class Fake:
-    """Counts what is done to it."""
+    """A consumer that counts its calls."""
 
     def __init__(self) -> None:
         self.unassigned = self.closed = 0
@@ -32,7 +32,7 @@ class Fake:
 
 
 class Made(list[Fake]):
-    """All that were made."""
+    """The consumers that were made."""
 
     def new(self) -> ck.Consumer:
         self.append(Fake())
@@ -45,7 +45,10 @@ def fakes() -> Made:
 
 
 def test_the_next_scan_gets_the_last_ones_consumer(fakes: Made) -> None:
-    """Whether the scan ended, or was left as a generator is; without what it was assigned to."""
+    """The next scan gets the last scan's consumer without its assignment.
+
+    This holds if the scan ended, or was left early as a generator.
+    """
     consumers = Consumers(fakes.new)
 
     def leave_scan() -> Any:
@@ -63,7 +66,7 @@ def test_the_next_scan_gets_the_last_ones_consumer(fakes: Made) -> None:
 
 
 def test_scans_at_the_same_time_have_their_own_and_one_is_kept(fakes: Made) -> None:
-    """No two share one; of two that are done, one is closed."""
+    """Concurrent scans have their own consumers, and one of them is kept afterwards."""
     consumers = Consumers(fakes.new)
     with consumers.lend("a") as first, consumers.lend("a") as second:
         assert first is not second
@@ -73,7 +76,10 @@ def test_scans_at_the_same_time_have_their_own_and_one_is_kept(fakes: Made) -> N
 
 
 def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(fakes: Made) -> None:
-    """A new one asks by itself; and no answer is left to the scan."""
+    """A kept consumer asks once for the metadata of a topic that it hasn't read.
+
+    A new consumer does so by itself. A missing answer doesn't stop the scan.
+    """
     consumers = Consumers(fakes.new)
     for topic in ("a", "b", "a", "b", "silent"):
         with consumers.lend(topic):
@@ -83,7 +89,7 @@ def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(fakes: Made) -> N
 
 
 def test_one_that_failed_is_not_used_again(fakes: Made) -> None:
-    """It is closed, and the next scan gets a new one."""
+    """A consumer that failed is closed, and the next scan gets a new one."""
     consumers = Consumers(fakes.new)
     for _ in range(2):
         with pytest.raises(ValueError, match="why"), consumers.lend("a"):
@@ -92,7 +98,7 @@ def test_one_that_failed_is_not_used_again(fakes: Made) -> None:
 
 
 def test_what_is_idle_is_closed_with_its_keeper(fakes: Made) -> None:
-    """At once, without a garbage collection."""
+    """An idle consumer is closed with its keeper, without a garbage collection."""
     consumers = Consumers(fakes.new)
     with consumers.lend("a"):
         pass
@@ -102,8 +108,9 @@ def test_what_is_idle_is_closed_with_its_keeper(fakes: Made) -> None:
 
 
 def test_another_process_leaves_a_consumer_alone(fakes: Made) -> None:
-    """A child made by a fork neither uses nor closes what its parent made, idle or in a
-    scan; it makes its own.
+    """A forked child doesn't use or close its parent's consumers, idle or in a scan.
+
+    It makes its own consumers.
     """
     consumers = Consumers(fakes.new)
     with consumers.lend("a"):

@@ -1,4 +1,4 @@
-"""The broker's answers by confluent-kafka keep the contract on real Kafka."""
+"""`KafkaBroker` fulfils the contract of brokers on real Kafka."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ def logs(kafka: str) -> Logs:
 
 
 class TestKafkaBroker(BrokerContract):
-    """Real Kafka answers like the twin."""
+    """Real Kafka, which answers as the broker in memory."""

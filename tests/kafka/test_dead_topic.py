@@ -1,4 +1,4 @@
-"""Dead letters in a real topic: what a message has, and what the topic refuses."""
+"""Dead letters in a real topic: the contents of a message, and refusals of the topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 
 class TestKafkaDeadTopic(DeadTopicContract):
-    """Real Kafka."""
+    """Dead letters in real Kafka."""
 
     @pytest.fixture(autouse=True)
     def bootstrap(self, kafka: str) -> None:
@@ -43,13 +43,15 @@ class TestKafkaDeadTopic(DeadTopicContract):
 
 @pytest.fixture
 def topic(kafka: str) -> KafkaDeadTopic:
-    """An empty one."""
+    """An empty dead-letter topic."""
     return KafkaDeadTopic(kafka, {}, create_topic(kafka))
 
 
 def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> None:
-    """Key and value to the byte, the message's own headers first and in order, then
-    Connect's, then windrow's; stamped when published.
+    """A letter has the exact key and value, and all headers in order.
+
+    The message's own headers come first, then Connect's, then windrow's. Its timestamp is the
+    time of publication.
     """
     began = datetime.now(UTC)
     own_headers = [
@@ -114,7 +116,10 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
 
 
 def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
-    """It is told with its place; those before it may be there, and come again with the rest."""
+    """A letter that the topic refuses raises RefusedError with its message's place.
+
+    Earlier letters may be in the topic. They are published again with the others.
+    """
     name = create_topic(kafka, config={"max.message.bytes": "20000"})
     topic = KafkaDeadTopic(kafka, {}, name)
     large = Random(1).randbytes(40_000)
@@ -134,7 +139,7 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
 
 
 def test_a_letter_that_the_client_has_no_room_for(kafka: str) -> None:
-    """It is told with its place, and how the pipeline goes on without it, instead of waited for."""
+    """A letter that the client can't buffer raises RefusedError with its place and a way out."""
     topic = KafkaDeadTopic(kafka, {}, create_topic(kafka))
     large = bytes(MESSAGE_BYTES + 1)
     with pytest.raises(
@@ -146,7 +151,10 @@ def test_a_letter_that_the_client_has_no_room_for(kafka: str) -> None:
 def test_more_letters_than_the_clients_queue_takes(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delivery reports make room in the queue; no letter is missing."""
+    """More letters than the client's queue holds are all published.
+
+    Delivery reports free the queue.
+    """
     few = {**producers.PRODUCER, "queue.buffering.max.messages": 3}
     monkeypatch.setattr(producers, "PRODUCER", few)
     name = create_topic(kafka)
@@ -155,7 +163,7 @@ def test_more_letters_than_the_clients_queue_takes(
 
 
 def test_a_cluster_that_does_not_confirm(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Letters that nobody confirms in time are told as not published, with what to do."""
+    """Letters that aren't confirmed in time raise UnreachableError with the advice to retry."""
     topic = KafkaDeadTopic(kafka, {}, create_topic(kafka))
     impatient = {**dead_topic.PRODUCER_SETTINGS, "message.timeout.ms": 1, "linger.ms": 0}
     monkeypatch.setattr(dead_topic, "PRODUCER_SETTINGS", impatient)
@@ -164,7 +172,7 @@ def test_a_cluster_that_does_not_confirm(kafka: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
-    """How large a letter may be the topic alone says."""
+    """The size of a letter is limited only by the topic."""
     name = create_topic(kafka, config={"max.message.bytes": "4000000"})
     KafkaDeadTopic(kafka, {}, name).publish(window(0), [letters(1, value=b"x" * 3_000_000)])
     (message,) = read_topic(kafka, name)
@@ -174,9 +182,7 @@ def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
 def test_who_may_not_write_is_told_so(
     topic: KafkaDeadTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the right to write the topic is refused beforehand, with the rights that
-    are needed.
-    """
+    """A topic without the right to write is refused before publication, with the needed rights."""
     monkeypatch.setattr(
         "windrow.ingest.kafka.dead_topic.AclOperation",
         SimpleNamespace(WRITE="none of those that are allowed"),

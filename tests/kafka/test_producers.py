@@ -1,4 +1,4 @@
-"""Producers: what an error leaves behind."""
+"""The state of producers after an error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from windrow.ingest.kafka.producers import ProducerError, ProducerMessage, Trans
 
 @pytest.mark.broker
 def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
-    """Else readers of committed messages wait behind it until its timeout.
+    """A transaction whose commit fails is aborted.
 
-    1 Messages are sent.  2 The commit finds that the topic refuses one of them.
+    Otherwise readers of committed messages would wait until its timeout.
+
+    1. Messages are sent.
+    2. The commit finds that the topic refuses one of them.
     """
     topic = create_topic(kafka, config={"max.message.bytes": "20000"})
     settings = {"bootstrap.servers": kafka, "transaction.timeout.ms": 120_000, "log_level": 0}
@@ -34,7 +37,7 @@ def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
 
 
 def test_a_commit_that_succeeded_is_not_aborted() -> None:
-    """The producer is left behind it as it is."""
+    """A committed transaction isn't aborted when the producer is left."""
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "id", 0)
     producer.producer = Mock()
     producer.begin()
@@ -45,7 +48,10 @@ def test_a_commit_that_succeeded_is_not_aborted() -> None:
 
 @pytest.mark.parametrize(("code", "must_abort"), [(KafkaError._TIMED_OUT, False), (47, True)])
 def test_a_commit_without_an_answer_is_not_aborted(code: int, *, must_abort: bool) -> None:
-    """It may have succeeded: only a commit of which Kafka says that it failed is aborted."""
+    """A commit without an answer isn't aborted, because it may have succeeded.
+
+    It is aborted only if Kafka says that it failed.
+    """
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "id", 0)
     error = KafkaError(code, "so", False, not must_abort, must_abort)
     producer.producer = Mock(**{"commit_transaction.side_effect": KafkaException(error)})

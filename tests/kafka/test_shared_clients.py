@@ -1,4 +1,4 @@
-"""One client a process for each cluster and way to reach it, counted by those that are made."""
+"""A process has one client for each cluster and login."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ clusters:
 
 
 class Fake:
-    """An AdminClient that only notes that it was made."""
+    """An AdminClient that records its creation."""
 
     created: list[dict[str, Any]]
 
@@ -37,7 +37,7 @@ class Fake:
 
 @pytest.fixture
 def created_clients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each client was made with, in a process that has none yet."""
+    """The properties of each client that was created, in a process without earlier clients."""
     Fake.created = []
     monkeypatch.setattr(shared_clients, "AdminClient", Fake)
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
@@ -45,7 +45,7 @@ def created_clients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
-    """A pipeline on a cluster that is told once."""
+    """Returns a pipeline whose cluster is in windrow.yaml."""
     (folder / "windrow.yaml").write_text(SHARED)
     attributes = {
         "id": name,
@@ -61,8 +61,9 @@ def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
 def test_fifty_pipelines_have_one_client(
     tmp_path: Path, created_clients: list[dict[str, Any]]
 ) -> None:
-    """However often each is opened, at whatever isolation level; another cluster, or
-    another login, has its own.
+    """Fifty pipelines share one client, at any isolation level.
+
+    Another cluster or another login has its own client.
     """
     for n in range(50):
         for isolation in ("read_committed", "read_uncommitted"):
@@ -78,7 +79,10 @@ def test_fifty_pipelines_have_one_client(
 
 
 def test_threads_that_ask_at_once_get_one(created_clients: list[dict[str, Any]]) -> None:
-    """Ticks of many pipelines run in threads of one process."""
+    """Threads that ask at the same time get one client.
+
+    Dagster ticks of many pipelines are threads.
+    """
     barrier, shared, clients = threading.Barrier(8), Clients(), []
 
     def ask() -> None:
@@ -95,7 +99,7 @@ def test_threads_that_ask_at_once_get_one(created_clients: list[dict[str, Any]])
 
 
 def test_those_that_nobody_asked_for_longest_go(created_clients: list[dict[str, Any]]) -> None:
-    """No more than so many are kept, and one that is asked for again stays."""
+    """A bounded number of clients is kept: those that were asked for last."""
     shared = Clients()
     first = shared.of({"bootstrap.servers": "a:0"})
     for n in range(1, MAX_CLIENTS):
@@ -111,12 +115,14 @@ def test_those_that_nobody_asked_for_longest_go(created_clients: list[dict[str, 
 
 
 def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that doesn't answer is asked by a new client next time: librdkafka
-    doesn't say twice why a login was refused.
+    """After a failure the next request uses a new client.
+
+    librdkafka doesn't repeat the reason of a refused login.
     """
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", shared := Clients())
     monkeypatch.setattr("windrow.ingest.kafka.admin_requests.CLIENTS", shared)
-    broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)  # by the first client below
+    # This broker uses the client `first` below.
+    broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)
     properties = admin_properties("127.0.0.1:1", {})
     first = shared.of(properties)
     with pytest.raises(UnreachableError):
@@ -127,7 +133,10 @@ def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch
 def test_a_question_hears_what_was_said_since_it_was_put(
     created_clients: list[dict[str, Any]],
 ) -> None:
-    """What a client said before, to another pipeline, is no reason of this one's."""
+    """A request gets only errors that its client reported since the request began.
+
+    Earlier errors may belong to another pipeline.
+    """
     client = Clients().of({"bootstrap.servers": "a:1"})
     created_clients[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "before"))
     (error_time, _), *_ = client.errors_since(0)
@@ -141,7 +150,7 @@ def test_a_question_hears_what_was_said_since_it_was_put(
 def test_a_forked_child_has_its_own(
     created_clients: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where another thread held the lock when it was forked."""
+    """A forked child has its own client, even if a thread held the lock during the fork."""
     shared = shared_clients.CLIENTS
     parents = shared.of({"bootstrap.servers": "fork:1"})
     in_lock, goes_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Scans of a real log, one after another with one consumer."""
+"""Scans of a real log, in sequence with one consumer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from windrow.ingest.model.source import Isolation
 
 OLD = 1_600_000_000_000
 MANY = 20_000
-"""More messages of `SIZE` than a scan fetches at once."""
+"""More messages of `SIZE` bytes than one fetch of a scan returns."""
 SIZE = 100
 
 pytestmark = pytest.mark.broker
@@ -51,7 +51,7 @@ def puts(count: int, first: int = 0, partition: int = 0) -> list[Put]:
 def scan_stamps(
     broker: KafkaBroker, tp: TopicPartition, start: int, stop: int
 ) -> list[tuple[int, int]]:
-    """Offsets, and timestamps after OLD."""
+    """Returns offsets, and milliseconds since OLD."""
     return [
         (int(o), int(t) - OLD)
         for c in broker.stamps(tp, start, stop)
@@ -60,10 +60,10 @@ def scan_stamps(
 
 
 def threads() -> int:
-    """Of the clients, in this process."""
+    """Returns the number of the clients' threads in this process."""
     count = 0
     for path in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # it has ended since
+        with suppress(OSError):  # The thread may have ended.
             count += path.read_text().startswith("rdk:")
     return count
 
@@ -72,7 +72,7 @@ def threads() -> int:
 def broker_and_consumers(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[KafkaBroker, list[ck.Consumer]]:
-    """A broker with a client that no other test has used, and the consumers that it makes."""
+    """A broker with its own client, and the consumers that it makes."""
     return with_consumers(kafka, monkeypatch)
 
 
@@ -89,8 +89,10 @@ def consumers(broker_and_consumers: tuple[KafkaBroker, list[ck.Consumer]]) -> li
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation) -> None:
-    """Any range after any other, of another topic-partition or the same, forwards and
-    backwards, read to its end or left.
+    """A scan isn't affected by the scan before it.
+
+    The scans have any ranges and topic-partitions, in any order, and are read to the end or
+    left early.
     """
     topics = [create_topic(kafka, 2), create_topic(kafka)]
     tps = [TopicPartition(topics[0], 0), TopicPartition(topics[0], 1), TopicPartition(topics[1], 0)]
@@ -130,7 +132,7 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
 def test_scans_one_after_another_are_one_consumer(
     kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
-    """No thread more after many scans, of several topic-partitions."""
+    """Sequential scans of several topic-partitions share one consumer and add no thread."""
     topic = create_topic(kafka, 3)
     produce(kafka, topic, [put for p in range(3) for put in puts(300, 0, p)])
     gc.collect()
@@ -139,14 +141,15 @@ def test_scans_one_after_another_are_one_consumer(
     first = threads()
     for n in range(30):
         assert len(scan_stamps(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
-    # not one for each scan; a connection that the client makes late is no scan's
+    # Some connections are made late, so a few more threads are allowed, but not one for each
+    # scan.
     assert threads() < first + 10
     assert len(consumers) == 1
 
 
 def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only one that can't go on is held against the log's start and end."""
-    # a new consumer may take longer to connect than a scan may be idle
+    """A scan asks for the log's start and end only if it can't go on."""
+    # A new consumer may need longer to connect than a scan may be idle.
     monkeypatch.setattr("windrow.ingest.kafka.timestamp_scan.IDLE_SECONDS", 60.0)
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(10))
@@ -162,7 +165,7 @@ def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.Mon
 def test_two_scans_at_the_same_time(
     kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
-    """Each sees all of its own, of the same topic-partition too."""
+    """Two concurrent scans each see all their messages, also of the same topic-partition."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
     first_scan, second_scan = broker.stamps(tp, 0, 1_000), broker.stamps(tp, 500, 1_000)
@@ -181,7 +184,7 @@ def test_two_scans_at_the_same_time(
 def test_a_scan_after_one_that_failed(
     kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
-    """One error after another is told right, and the consumer that met it is used no more."""
+    """A scan after a failed one reports its own error, and the failed consumer isn't used again."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(20))
     delete_records(kafka, tp.topic, 0, 5)
@@ -195,9 +198,7 @@ def test_a_scan_after_one_that_failed(
 
 
 def test_records_deleted_during_a_scan_are_data_loss(kafka: str, broker: KafkaBroker) -> None:
-    """A scan that comes to a place that has gone meanwhile fails there; it never moves
-    on silently.
-    """
+    """A scan that reaches deleted records raises DataLossError, and never skips them silently."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(MANY))
     chunks = broker.stamps(tp, 0, MANY)
@@ -211,7 +212,10 @@ def test_records_deleted_during_a_scan_are_data_loss(kafka: str, broker: KafkaBr
 
 
 def test_a_transaction_decided_during_a_scan_is_seen(kafka: str, broker: KafkaBroker) -> None:
-    """The end of the log below the stop is an error only while it lies there."""
+    """A scan sees messages of a transaction that is decided during the scan.
+
+    An end of the log below the stop is an error only while it stays there.
+    """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(100))
     opened = OpenTransaction(kafka, tp.topic)
@@ -225,8 +229,9 @@ def test_a_transaction_decided_during_a_scan_is_seen(kafka: str, broker: KafkaBr
 def test_a_topic_that_has_changed_since_the_last_scan(
     kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
-    """The kept consumer reads a partition that was added, and what a topic made again
-    holds, also where the old one ended before.
+    """The kept consumer reads a new partition and a recreated topic.
+
+    This holds even if the old topic ended earlier.
     """
     topic = create_topic(kafka)
     produce(kafka, topic, puts(30))
@@ -246,9 +251,9 @@ def test_a_topic_that_has_changed_since_the_last_scan(
 
 
 def test_clients_that_are_closed_leave_no_thread(kafka: str) -> None:
-    """Once their last broker is gone; nor does a scan that was still open.
+    """Closed clients leave no thread, even if a scan was open.
 
-    In a process that has no other clients.
+    Their threads end after their last broker is gone. The test's process has no other clients.
     """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(100))
@@ -269,17 +274,16 @@ def _open_and_close(kafka: str, tp: TopicPartition) -> None:
     del broker, open_scan
     gc.collect()
     deadline = time.monotonic() + 30
-    while threads():  # Linux lists one that was joined for a moment longer
+    while threads():  # Linux lists a joined thread for a moment longer.
         assert time.monotonic() < deadline, "threads are left"
 
 
 def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:
-    """It has the parent's idle consumer and its open scan, uses neither, and drops them
-    without waiting for threads that it hasn't.
+    """A forked child neither uses nor waits for its parent's idle consumer and open scan.
 
-    Of three children one must get there: whatever is forked while a thread of the C
-    libraries below holds one of their locks, waits for it for ever. A child that waited
-    for its parent's threads would do so every time.
+    One of three children must succeed. A child that is forked while a thread of a C library
+    holds a lock waits for it forever. A child that waited for its parent's threads would fail
+    each time.
     """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
@@ -307,7 +311,7 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
 
 
 def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
-    """A scan's own bounds never raise a user's."""
+    """A scan's own limits don't raise a user's lower limits."""
     chosen: dict[str, Value] = {
         "fetch.message.max.bytes": 1_000,
         "fetch.wait.max.ms": 100,
@@ -321,7 +325,7 @@ def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
 
 
 class _Message:
-    """One without an error."""
+    """A message without an error."""
 
     def __init__(self, offset: int) -> None:
         self.offset, self.leader_epoch, self.error = lambda: offset, lambda: 0, lambda: None
@@ -329,9 +333,7 @@ class _Message:
 
 
 def test_what_is_there_is_taken_at_once() -> None:
-    """A chunk of thousands is one call of the client, and nothing is waited for while
-    there is something.
-    """
+    """A chunk of thousands of messages is one call of the client, without waiting."""
     remaining, calls = [_Message(offset) for offset in range(3_010)], list[str]()
 
     class Consumer:
@@ -355,8 +357,9 @@ def test_what_is_there_is_taken_at_once() -> None:
 
 
 def test_the_position_of_an_earlier_scan_is_not_this_ones() -> None:
-    """The client may tell it until it has stopped that scan: it must not end one of a
-    lower range of the same topic-partition.
+    """The position of an earlier scan doesn't end a scan.
+
+    The client may report it until it has stopped the earlier scan of the same topic-partition.
     """
 
     class Consumer:

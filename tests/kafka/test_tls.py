@@ -1,5 +1,6 @@
-"""A TLS handshake that fails is the spec's mistake, told at once; a broker that is
-merely away is not.
+"""A failed TLS handshake is an error of the spec and is reported at once.
+
+A broker that is only unreachable is not.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.reader.reader import KafkaReader
 
 HANG_SECONDS = 60.0
-"""Far more than a refusal takes, far less than the patience of those who are asked."""
+"""Far more seconds than a refusal takes, and far fewer than the requests' timeout."""
 
 PATIENCE = 300.0
 
 
 def client(ca: Path | None) -> dict[str, object]:
-    """The user's properties."""
+    """Returns the client properties."""
     return {"security.protocol": "SSL"} | ({} if ca is None else {"ssl.ca.location": str(ca)})
 
 
@@ -34,8 +35,9 @@ def client(ca: Path | None) -> dict[str, object]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("ca", [TLS / "other.pem", None])
 def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
-    """Each kind of question ends as the spec's mistake that names the property, not as
-    a cluster that is away, long before its patience.
+    """Each request with a wrong CA raises SpecError before the timeout.
+
+    The error has the property's name.
     """
     with listening() as bootstrap:
         broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
@@ -49,7 +51,7 @@ def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
-    """A reader ends the same way: the file may be another one on an executor."""
+    """A reader with a wrong CA raises SpecError too, because an executor's file may differ."""
     with listening() as bootstrap:
         properties = consumer_properties(bootstrap, client(TLS / "other.pem"))
         reader = KafkaReader(properties, ReadPlan("c", {"t": "id"}, "fail"), stall_seconds=PATIENCE)
@@ -62,7 +64,7 @@ def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
 
 @pytest.mark.slow
 def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
-    """Where brokers ask for the client's certificate and there is none, that is what is told."""
+    """A broker that requires a client's certificate causes an error that says so."""
     with listening(clients=TLS / "other.pem") as bootstrap:
         broker = KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=PATIENCE)
         with pytest.raises(SpecError, match="certificate required") as caught:
@@ -71,15 +73,16 @@ def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
 
 
 def test_the_right_ca_is_no_mistake() -> None:
-    """Behind a good handshake, silence is a cluster that can't be reached."""
+    """Silence after a good handshake is an unreachable cluster."""
     with listening() as bootstrap, pytest.raises(UnreachableError):
         KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=1.0).cluster_id()
 
 
 @pytest.mark.slow
 def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
-    """A port that hangs up looks like a broker that restarts: it is asked again, and
-    the reason names the property.
+    """A connection that breaks during the handshake is retried.
+
+    The reason names the property. A broker that restarts looks the same.
     """
     with (
         listening(tls=False) as bootstrap,
@@ -110,7 +113,5 @@ def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
     ],
 )
 def test_what_a_broken_connection_says_is_no_refusal(text: str, is_so: bool) -> None:
-    """Only what OpenSSL says of certificates counts: a connection that ends is worth
-    another try.
-    """
+    """Only OpenSSL's texts about certificates are refusals. A broken connection is retried."""
     assert untrusted(text) is is_so

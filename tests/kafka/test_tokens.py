@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,21 +13,32 @@ import pytest
 
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
+from tests.contracts.reader_contract import plan_of
+from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
 from tests.kafka.oidc import CLIENT, SECRET, Provider
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SESSION_MS, SecureBroker
 from tests.kafka.tokens import bearer
 from tests.source.reader.clients import WAYS
+from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
+from windrow.ingest.kafka.client_properties import (
+    admin_properties,
+    consumer_properties,
+    consumer_recipe,
+)
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.producers import ProducerMessage, TransactionalProducer
+from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Start
+from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 
 TOKEN_SECONDS = 5
+Use = Callable[[], object]
+"""Uses a client once."""
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 @contextmanager
-def reading(
-    fetching: str, server: SecureBroker, user: dict[str, object]
-) -> Iterator[Callable[[], None]]:
+def reading(fetching: str, server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
     """A reader; a call sends it a message, and waits for that."""
     logs = Logs(KafkaCluster(server.bootstrap))
     tp = logs.partition()
@@ -60,8 +70,8 @@ def reading(
 
 
 @contextmanager
-def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
-    """A producer; a call writes a message in a transaction."""
+def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
+    """Opens a producer; a use writes a message in a transaction."""
     topic = create_topic(server.bootstrap, 1)
     producer = TransactionalProducer(admin_properties(server.bearer, user), f"id-{topic}", 30)
     producer.fence(topic)
@@ -76,10 +86,9 @@ def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Callabl
 
 
 @contextmanager
-def asking(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
-    """A driver, which asks for topics now and then, and is idle in between."""
-    broker = KafkaBroker(server.bearer, user)
-    yield lambda: list(map(len, [broker.names()])) and None
+def asking(server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
+    """Opens a driver's client; a use asks for the topics."""
+    yield KafkaBroker(server.bearer, user).names
 
 
 CLIENTS = {
@@ -95,12 +104,7 @@ def test_clients_go_on_after_their_first_token(server: SecureBroker, tmp_path: P
     user = bearer(method="token", token={"file": str(file)})
     with server.tokens.renewing(file, TOKEN_SECONDS), ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
-        for use in uses:
-            use()
-        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
-        wait_until(lambda: time.monotonic() > over)
-        for use in uses:
-            use()
+        use_beyond_a_token(uses)
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +144,38 @@ def test_librdkafka_renews_the_tokens_of_a_provider(
     user = bearer(method="oidc", token_url=provider.token_url, ca=str(TLS / "broker.pem"), **how)
     with ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
-        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
-        for use in uses:
-            use()
-        wait_until(lambda: time.monotonic() > over)
-        for use in uses:
-            use()
+        use_beyond_a_token(uses)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def test_a_certificate_that_is_over_and_one_that_takes_its_place(
+    server: SecureBroker, tmp_path: Path
+) -> None:
+    """An expired certificate is refused in a sentence that names it. Once its files are replaced,
+    the same process logs in with the new one.
+    """
+    user = server.certificates.issue(tmp_path, -1) | {"ssl.ca.location": str(TLS / "broker.pem")}
+    logs = Logs(KafkaCluster(server.bootstrap))
+    tp = logs.partition()
+    logs.send(tp, Sent(b"value"))
+    plan = plan_of(KafkaBroker(server.bootstrap, {}), tp)
+    reader = KafkaReader(consumer_recipe(server.mutual, user), plan)
+
+    def read() -> None:
+        assert len(batches_of(reader, Split(tp.topic, 0, 0, 1))) == 1
+
+    for use in (KafkaBroker(server.mutual, user).names, read):
+        with pytest.raises(SpecError, match="certificate is not accepted"):
+            use()
+    server.certificates.issue(tmp_path, 1)
+    for use in (KafkaBroker(server.mutual, user).names, read):
+        use()
+
+
+def use_beyond_a_token(uses: Sequence[Use]) -> None:
+    """Uses clients, leaves them idle until their token and session are over, uses them again."""
+    for use in uses:
+        use()
+    over = threading.Event()
+    over.wait(TOKEN_SECONDS + SESSION_MS / 1000)
+    for use in uses:
+        use()

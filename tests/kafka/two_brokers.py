@@ -1,4 +1,4 @@
-"""A cluster of two brokers, each of which may be stopped while the other one serves."""
+"""A cluster of two brokers. Each may be stopped while the other one serves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 60.0
 
 
 class _First(EmbeddedBroker):
-    """The broker with the controller; what Kafka keeps for itself lies on both brokers."""
+    """The broker with the controller. Kafka's internal topics have replicas on both brokers."""
 
     def _configure(self) -> None:
         super()._configure()
@@ -57,7 +57,7 @@ class _Second(_First):
 
 
 class TwoBrokers:
-    """Starts both, and stops both at its end."""
+    """Two brokers, which are started and stopped together."""
 
     def __init__(self, folder: Path) -> None:
         jars = find_jars()
@@ -83,18 +83,18 @@ class TwoBrokers:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of both."""
+        """The addresses of both brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def roll(self) -> None:
-        """Stops and starts one broker after the other, each once all replicas are in sync."""
+        """Restarts one broker after the other, each once all replicas are in sync."""
         for broker in reversed(self.brokers):
             broker.stop()
             broker.start()
             self.until_whole()
 
     def until_whole(self, *topics: str) -> None:
-        """Returns once both brokers and these topics are there, and all replicas are in sync."""
+        """Waits until both brokers and these topics exist and all replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
         def is_in_sync() -> bool:

@@ -1,5 +1,6 @@
-"""The ledger on SQLite and PostgreSQL: the contract, racing processes, clear words when
-the database is away, locked or damaged.
+"""The ledger on SQLite and PostgreSQL: its contract, concurrent processes, and clear errors.
+
+An error says that the database is unreachable, locked or damaged.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from windrow.ingest.model.tiling import clamp
 
 
 class TestSqlite(LedgerContract, LedgerTableContract):
-    """On a file."""
+    """A ledger in a file."""
 
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], SqlLedger]:
@@ -53,7 +54,7 @@ class TestSqlite(LedgerContract, LedgerTableContract):
 
 
 class TestPostgres(LedgerContract, LedgerTableContract):
-    """On a server."""
+    """A ledger on a server."""
 
     @pytest.fixture
     def reopen(self, postgres_url: str) -> Callable[[], SqlLedger]:
@@ -61,7 +62,7 @@ class TestPostgres(LedgerContract, LedgerTableContract):
 
 
 def nothing_in(ledger: SqlLedger) -> None:
-    """All that can be asked without writing, of a ledger that isn't there."""
+    """Asserts that each query of a ledger that doesn't exist has an empty answer."""
     assert ledger.boundary(PIPELINE, hour_at(1)) is None
     assert ledger.start(PIPELINE, hour_at(1)) is None
     assert ledger.neighbours(PIPELINE, hour_at(1)) == (None, None)
@@ -74,13 +75,13 @@ def nothing_in(ledger: SqlLedger) -> None:
 
 @pytest.mark.parametrize("ledger_path", ["state.db", ".windrow/state.db", "nowhere/state.db"])
 def test_reading_makes_no_file(tmp_path: Path, ledger_path: str) -> None:
-    """In a ledger that isn't there nothing is frozen, and looking leaves the folder as it was."""
+    """A query of a ledger that doesn't exist makes no file, and finds nothing frozen."""
     nothing_in(open_ledger(str(tmp_path / ledger_path)))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_reading_makes_no_table(tmp_path: Path, postgres_url: str) -> None:
-    """The same in a server's empty database, and in a file without tables."""
+    """A query makes no table in a server's empty database or in a file without tables."""
     nothing_in(open_ledger(postgres_url))
     assert (
         inspect(
@@ -94,25 +95,27 @@ def test_reading_makes_no_table(tmp_path: Path, postgres_url: str) -> None:
 
 
 def test_the_first_write_makes_windrows_own_folder(tmp_path: Path) -> None:
-    """The folder beside a spec comes with the ledger; who asks for the identity makes both."""
+    """The first write makes the `.windrow` folder.
+
+    `identity` makes the folder and the ledger too.
+    """
     ledger = open_ledger(str(tmp_path / ".windrow" / "state.db"))
     assert ledger.identity() == ledger.identity()
     assert (tmp_path / ".windrow" / "state.db").is_file()
 
 
 def test_a_place_that_may_not_be_looked_at_is_not_taken_for_empty(tmp_path: Path) -> None:
-    """Only what surely isn't there holds nothing; a path of which that can't be told is
-    unreachable.
-    """
+    """A path that can't be checked raises UnreachableError, and isn't taken for an empty ledger."""
     with pytest.raises(UnreachableError, match="File name too long"):
         open_ledger(str(tmp_path / ("x" * 300) / "state.db")).boundary(PIPELINE, hour_at(1))
 
 
 @dataclass(frozen=True)
 class ResolvesOutside(SqlLedger):
-    """The broken twin: clamps between the neighbours first and inserts in a later transaction.
+    """A broken ledger: it clamps first, and inserts in a later transaction.
 
-    `met` holds all racers in between.
+    Attributes:
+        met: holds all racers between the two steps.
     """
 
     met: threading.Barrier
@@ -127,7 +130,7 @@ class ResolvesOutside(SqlLedger):
 
 
 def test_clamping_outside_the_freezing_transaction_is_caught(tmp_path: Path) -> None:
-    """The checker that the real ledger passes finds the twin's negative windows."""
+    """The check of the contract finds the broken ledger's negative windows."""
     database, met = open_ledger(str(tmp_path / "state.db")).database, threading.Barrier(8)
     with pytest.raises(AssertionError, match="negative"):
         assert_tiled(freeze_stale([ResolvesOutside(database, met) for _ in range(8)]))
@@ -142,7 +145,7 @@ def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> No
 
 
 def _race_in_processes(url: str) -> None:
-    """Eight processes, each of another pipeline, make and fill one ledger at the same moment."""
+    """Runs eight processes of different pipelines that make and fill one ledger at once."""
     ready = SERVER.Barrier(8)
     racers = [SERVER.Process(target=_race, args=(url, hour, ready)) for hour in range(8)]
     for racer in racers:
@@ -157,18 +160,18 @@ def _race_in_processes(url: str) -> None:
 
 @pytest.mark.slow
 def test_eight_processes_make_and_fill_one_file(tmp_path: Path) -> None:
-    """Tables, identity, boundaries and a plan: made once, no process fails."""
+    """Eight processes make tables, identity, boundaries and a plan once, and none fails."""
     _race_in_processes(f"sqlite:///{tmp_path}/state.db")
 
 
 @pytest.mark.slow
 def test_eight_processes_make_and_fill_one_server_database(postgres_url: str) -> None:
-    """The same on PostgreSQL."""
+    """Eight processes make and fill one PostgreSQL database, and none fails."""
     _race_in_processes(postgres_url)
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    """The path is named, and what to check."""
+    """A missing folder raises UnreachableError with the path and what to check."""
     with pytest.raises(UnreachableError, match="unable to open database file") as caught:
         open_ledger(str(tmp_path / "nowhere" / "state.db")).identity()
     assert str(tmp_path / "nowhere" / "state.db") in str(caught.value)
@@ -176,7 +179,10 @@ def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    """It is left as it is, and the way to rebuild the ledger is named."""
+    """A file that is no database raises RefusedError with the way to rebuild the ledger.
+
+    The file isn't changed.
+    """
     path = tmp_path / "state.db"
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(RefusedError, match=r"not a database.*rebuild-ledger"):
@@ -187,7 +193,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
-    """A damaged boundary is never taken for an absent one."""
+    """A damaged boundary raises RefusedError and isn't taken for a missing one."""
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
     ledger.freeze(PIPELINE, [boundary(1, 5)])
@@ -198,8 +204,10 @@ def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
-    """A window of a thousand topic-partitions takes a tenth of its JSON; if that is
-    damaged, it is refused like any other value.
+    """A long value is compressed, and a short value is readable JSON.
+
+    A plan of a thousand topic-partitions needs a tenth of its JSON. A damaged compressed value
+    is refused like any other.
     """
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
@@ -224,8 +232,9 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
 def test_a_ledger_that_another_process_holds_is_unreachable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin_statement: str
 ) -> None:
-    """Waiting for one that writes, and for one that reads, is said, and ends; the error says what
-    to look for, and nothing was frozen.
+    """A locked ledger raises UnreachableError after a logged wait, and nothing is frozen.
+
+    Another process writes or reads. The error says what to look for.
     """
     monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 1)
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
@@ -249,8 +258,9 @@ def test_a_ledger_that_another_process_holds_is_unreachable(
 def test_a_stopped_holder_loses_the_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a server, a run that sleeps inside its transaction holds up the others for a
-    while only, and its own work is undone.
+    """A run that sleeps in its transaction on a server delays other runs for a limited time.
+
+    Its own work is rolled back.
     """
     monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 2)
     ledger = open_ledger(postgres_url)
@@ -267,7 +277,7 @@ def test_a_stopped_holder_loses_the_lock(
 
 
 def test_a_server_that_is_not_there_is_unreachable_and_no_secret_is_told() -> None:
-    """Host, port and database are named; the password is not, wherever it stood."""
+    """The error about an unreachable server has host, port and database, and never the password."""
     for url in (
         "postgresql://me:hunter2@127.0.0.1:1/db",
         "postgresql://me@127.0.0.1:1/db?password=hunter2",
@@ -289,13 +299,13 @@ def test_a_server_that_is_not_there_is_unreachable_and_no_secret_is_told() -> No
     ],
 )
 def test_what_is_no_place_for_a_ledger_is_a_mistake(url: str) -> None:
-    """A ledger is a file or a PostgreSQL database."""
+    """A URL that is neither a file nor a PostgreSQL database raises SpecError."""
     with pytest.raises(SpecError):
         open_ledger(url)
 
 
 def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative, absolute, or as a URL."""
+    """A relative path, an absolute path and a URL of the same file are one ledger."""
     monkeypatch.chdir(tmp_path)
     assert (
         open_ledger("state.db").identity()
@@ -309,7 +319,10 @@ def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.M
 def test_a_ledger_of_another_form_is_refused(
     database_kind: str, other_table: str, tmp_path: Path, database: str
 ) -> None:
-    """In a sentence that names the way out, whether it is read or written; it stays as it is."""
+    """A ledger of another version raises SpecError with the way out, and isn't changed.
+
+    This holds for reads and writes.
+    """
     url = database if database_kind == "server" else f"sqlite:///{tmp_path}/state.db"
     driver = url.replace("postgresql://", "postgresql+psycopg://", 1)
     engine = create_engine(driver, poolclass=NullPool)
@@ -325,8 +338,9 @@ def test_a_ledger_of_another_form_is_refused(
 
 
 def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
-    """Each is a search in the primary key, without a sort, however many windows there are; but
-    for the writers' schemas, which are few.
+    """Each query searches in the primary key without a sort, for any number of windows.
+
+    Only the query of the writers' schemas reads all of them, because they are few.
     """
     ledger = open_ledger(str(tmp_path / "state.db"))
     statements = list[tuple[str, Any]]()
@@ -356,7 +370,7 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
 
 
 def _sessions(postgres_url: str, ask: str) -> list[object]:
-    """Of all other sessions in the database."""
+    """Returns a column of all other sessions in the database."""
     engine = create_engine(postgres_url, poolclass=NullPool)
     with engine.connect() as connection:
         others = (
@@ -367,8 +381,9 @@ def _sessions(postgres_url: str, ask: str) -> list[object]:
 
 
 def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_url: str) -> None:
-    """However often the ledger is opened and asked; a server that was restarted
-    meanwhile is not reported.
+    """One connection to a server is kept for all uses of the ledger.
+
+    It is replaced without an error if the server restarted.
     """
     for hour in (1, 2, 3):
         open_ledger(postgres_url).freeze(PIPELINE, [boundary(hour, 5)])
@@ -383,8 +398,9 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
 def test_threads_that_open_a_server_at_once_share_its_connection(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first time too, when the engine is made: each of several would keep a
-    connection that nobody closes.
+    """Threads that open a server at the same time share one engine.
+
+    Otherwise each would keep a connection that is never closed.
     """
     both = threading.Barrier(2)
 
@@ -404,7 +420,7 @@ def _ask_in_child(url: str, parent_asked: multiprocessing.synchronize.Event) -> 
 
 
 def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
-    """The parent's goes on working while the child asks, and after it ended."""
+    """A forked child makes its own connection, and the parent's connection keeps working."""
     ledger = open_ledger(postgres_url)
     ledger.freeze(PIPELINE, [boundary(1, 5)])
     parent_asked = multiprocessing.get_context("fork").Event()
@@ -419,7 +435,7 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
 
 
 def test_a_database_made_anew_gets_its_table_again(postgres_url: str) -> None:
-    """A process remembers nothing of it."""
+    """A recreated database gets its table again, because the process caches nothing of it."""
     ledger = open_ledger(postgres_url)
     first = ledger.identity()
     assert ledger.boundary(PIPELINE, hour_at(1)) is None
@@ -430,7 +446,7 @@ def test_a_database_made_anew_gets_its_table_again(postgres_url: str) -> None:
 
 
 def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
-    """A ledger that is open goes on with what is at its path, not with the file that was there."""
+    """An open ledger uses the file at its path, even if the earlier file was moved away."""
     ledger, path = open_ledger(str(tmp_path / "state.db")), tmp_path / "state.db"
     ledger.freeze(PIPELINE, [boundary(1, 5)])
     path.rename(tmp_path / "old.db")
@@ -450,8 +466,10 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
 def test_freezing_together_is_freezing_one_by_one(
     cuts: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """However boundaries are cut into calls, in label order each is clamped between
-    what is frozen then: equal, and tiled.
+    """Boundaries that are frozen in any calls have the same result as when frozen one by one.
+
+    In the order of labels each boundary is clamped between the frozen ones, and all of them
+    tile.
     """
     boundaries = sorted({h: boundary(h, a, b) for h, a, b in cuts}.values(), key=lambda b: b.label)
     already_frozen = data.draw(st.lists(st.sampled_from(boundaries), unique_by=lambda b: b.label))

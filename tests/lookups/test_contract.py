@@ -1,4 +1,4 @@
-"""The contract suite on every kind of source of lookups."""
+"""The contract of lookup sources, for each kind of source."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Person(pa.DataFrameModel):
 
 @pytest.fixture(autouse=True)
 def _kept() -> Iterator[None]:
-    """As in a worker: what was opened is kept for the next split."""
+    """The cache of a worker, which keeps opened sources for the next split."""
     with client_cache.keeping():
         yield
 
 
 class TableContract(LookupContract):
-    """Of tables: what holds of sources that read whole columns."""
+    """The contract of sources that read whole columns of tables."""
 
     def test_columns_that_nobody_takes_are_not_read(self, source: TableSource) -> None:
-        """They may be wide, and a worker waits for all that is read."""
+        """Columns that no lookup takes are not read, because they may be wide."""
         read = source.snapshots.read(source.version(), ["city"])
         assert {tuple(batch.schema.names) for batch in read} == {("city",)}
 
@@ -86,7 +86,7 @@ class TestParquet(TableContract):
 
 @dataclass(frozen=True)
 class _Held:
-    """A source that repeats: the rows of its versions are in a list that grows."""
+    """A source that repeats: each version is a table in a list that grows."""
 
     states: list[pa.Table]
     identity: str = "held"
@@ -112,21 +112,21 @@ class _Held:
 
 
 class _IgnoresVersions(_Held):
-    """Answers from whatever is there now."""
+    """A broken source: it answers from the newest table."""
 
     def rows(self, version: str) -> pa.Table:
         return self.states[-1]
 
 
 class _KeepsTheFirst(_Held):
-    """Reads its table once in a worker."""
+    """A broken source: it reads its table once in a worker."""
 
     def rows(self, version: str) -> pa.Table:
         return self.states[0]
 
 
 class _SaysOneVersion(_Held):
-    """Its version is that of the place, not of the rows."""
+    """A broken source: its version never changes, although its rows do."""
 
     def version(self) -> str:
         return "0"
@@ -136,14 +136,14 @@ class _SaysOneVersion(_Held):
 
 
 class _ReadsAtTheOpening(_Held):
-    """Has the rows of the moment in which it is opened, of whatever version."""
+    """A broken source: it has the newest rows at the time it is opened, for any version."""
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         return _Held(self.states[-1:]).open("0", columns)
 
 
 class _Casts(_Held):
-    """Makes texts of numbers, or numbers of texts, as it is asked to."""
+    """A broken source: it casts numbers to texts, or texts to numbers, as requested."""
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
@@ -175,7 +175,10 @@ class _SuiteOfHeld(LookupContract):
 def test_the_suite_is_red_for_a_source_that_does_not_repeat(
     source_class: type[_Held], red: str | None
 ) -> None:
-    """Though it says so; its replays would have other rows, and nobody would be told."""
+    """The contract fails for a source that doesn't repeat its answers although it says so.
+
+    Its replays would have other rows, without an error.
+    """
     case, source = _SuiteOfHeld().test_a_version_has_its_rows_or_is_refused, source_class([PEOPLE])
     failures = (AssertionError, pytest.fail.Exception)
     with pytest.raises(failures, match=red) if red else nullcontext():
@@ -210,7 +213,7 @@ class TestPostgresql(LookupContract):
 
 
 class TestHttp(LookupContract):
-    """A service, key by key and many keys at once."""
+    """An HTTP service, with one key or many keys in a request."""
 
     @pytest.fixture(params=["one", "many"])
     def source(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LookupSource]:

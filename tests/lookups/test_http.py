@@ -1,4 +1,4 @@
-"""Lookups in a service that speaks HTTP: a real server on loopback, with its faults."""
+"""Lookups in an HTTP service: a real server on loopback that simulates faults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ HUSH = "hush-hush"
 
 @dataclass(frozen=True)
 class ServiceRequest:
-    """A request as the service sees it."""
+    """A request as the service receives it."""
 
     method: str
     path: str
@@ -83,7 +83,14 @@ class ServiceRequest:
 
 @dataclass
 class Reply:
-    """What the service does: a status, a document or bytes, and headers; or something worse."""
+    """The service's reply.
+
+    Attributes:
+        body: a document or bytes.
+        status: the status code.
+        headers: the headers.
+        worse: handles the request in place of a regular reply.
+    """
 
     body: Any = b""
     status: int = 200
@@ -92,7 +99,7 @@ class Reply:
 
 
 class Service(ThreadingHTTPServer):
-    """Answers each request by `reply`, and remembers it."""
+    """A service that answers each request with `reply` and records it."""
 
     daemon_threads = True
     scheme = "http"
@@ -107,7 +114,7 @@ class Service(ThreadingHTTPServer):
         return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Prints nothing about clients that hung up."""
+        """Ignores clients that hung up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -135,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Is silent."""
+        """Logs nothing."""
 
 
 @contextmanager
@@ -159,7 +166,7 @@ def speak_tls(service: Service, *, asks_clients: bool = False) -> None:
 
 
 def reply_one(request: ServiceRequest) -> Reply:
-    """What a service in order says: of the places a and b."""
+    """Returns the reply about the place of one key."""
     row_by_key = {
         "a": {"country": "UA", "n": 1},
         "b": {"country": None},
@@ -169,14 +176,14 @@ def reply_one(request: ServiceRequest) -> Reply:
 
 
 def reply_many(request: ServiceRequest) -> Reply:
-    """The same, asked for many."""
+    """Returns the reply about the places of many keys."""
     keys = [key for key in request.body["ips"] if key in {"a", "b"}]
     return Reply({"data": {"items": [{"ip": key, "country": key.upper()} for key in keys]}})
 
 
 @pytest.fixture(autouse=True)
 def _kept() -> Iterator[None]:
-    """As in a worker: a client is kept for the next batch, and closed at the end."""
+    """The cache of a worker, which keeps a client for the next batch and closes it at the end."""
     with client_cache.keeping():
         yield
 
@@ -191,7 +198,7 @@ BATCHES = {"body": {"ips": ["{ip}"], "lang": "en"}, "results": "data.items"}
 
 
 def lookup(folder: Path, service: Service, **more: Any) -> Lookup:
-    """Country and number of an address, key by key or by BATCHES."""
+    """Returns a lookup of country and number, with one key in a request or with BATCHES."""
     step_options = {name: more.pop(name) for name in ("on_miss", "first_by") if name in more}
     url = service.url + ("/v1/geo" if "body" in more else "/v1/geo/{ip}")
     options = {"http": url, "schema": "geo.py:Place", "timeout": "20s", **more}
@@ -201,7 +208,7 @@ def lookup(folder: Path, service: Service, **more: Any) -> Lookup:
 
 
 class TestHttp(TransformContract):
-    """A key that is there, one that isn't, and one that is refused."""
+    """A lookup with keys that exist, are missing, and are refused."""
 
     @pytest.fixture
     def input_rows(self) -> Before:
@@ -215,7 +222,7 @@ class TestHttp(TransformContract):
 
 
 def test_a_key_a_request(folder: Path) -> None:
-    """Each distinct key is asked for once, percent-encoded; 404 is a miss, and so is null."""
+    """Each distinct key is requested once, percent-encoded. A 404 and a null key are misses."""
     with serving(reply_one) as service:
         step = lookup(folder, service)
         assert step.source.version() == ""
@@ -238,7 +245,10 @@ def test_a_key_a_request(folder: Path) -> None:
 
 
 def test_many_keys_a_request(folder: Path) -> None:
-    """A hundred thousand rows of a thousand keys make as few requests as their size allows."""
+    """A hundred thousand rows with a thousand keys make the least number of requests.
+
+    The batch size determines it.
+    """
     ips = [f"ip{n % 1000}" for n in range(100_000)]
     rows = pa.RecordBatch.from_pydict({"ip": ips})
 
@@ -275,7 +285,7 @@ def wide(folder: Path, service: Service) -> Lookup:
 
 
 def test_values_come_as_they_are(folder: Path) -> None:
-    """All digits, to the microsecond, in UTC; the key may be larger than its column."""
+    """Values keep all digits and microseconds, in UTC. A key may be larger than its column."""
     with serving(lambda _: Reply(WIDE)) as service:
         output = apply(wide(folder, service), decoded(pa.RecordBatch.from_pydict({"id": [2**40]})))
         assert service.requests[0].path == f"/{2**40}"
@@ -306,7 +316,10 @@ def test_values_come_as_they_are(folder: Path) -> None:
 def test_values_of_other_types_refuse_their_key(
     changed: dict[str, Any], message: str, folder: Path
 ) -> None:
-    """Nothing is rounded, cut or guessed: a dead letter, with the field, and without the value."""
+    """A value of another type makes a dead letter with the field's name and without the value.
+
+    Nothing is rounded, cut or guessed.
+    """
     with serving(lambda a: Reply(WIDE | (changed if a.key == "7" else {}))) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"id": [7, 8]}))
         output = apply(wide(folder, service), rows)
@@ -320,8 +333,12 @@ def test_values_of_other_types_refuse_their_key(
 
 @pytest.mark.parametrize("is_batched", [False, True])
 def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> None:
-    """Where a service refuses a batch, or an answer is too large or none of the form, its halves
-    are asked for; the key alone is a dead letter, and an answer when it is asked for again.
+    """A refused key doesn't affect the other keys of its batch.
+
+    1. The service refuses a batch, or its answer is too large or malformed.
+    2. The halves of the batch are requested, and so on.
+    3. Only the refused key's message is a dead letter, and the key may be answered by a later
+       request.
     """
     ips = [f"ip{n}" for n in range(10)]
     bad = {
@@ -336,7 +353,7 @@ def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> N
         keys = request.body["ips"] if is_batched else [request.key]
         first = next((bad[key] for key in keys if key in bad), None)
         items = json.dumps([{"ip": ip, "n": 1} for ip in keys])
-        # Python's own parser refuses to make a number of so many digits
+        # Python's own parser refuses to parse a number with so many digits.
         return first or Reply(f'{{"more": {"1" * 5000}, "data": {{"items": {items}}}}}'.encode())
 
     with serving(reply) as service:
@@ -360,14 +377,14 @@ def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> N
 
 
 def test_answers_that_take_too_much_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one batch of messages, too: the spec is wrong."""
+    """Answers that need too much memory raise SpecError, also within one batch of messages."""
     monkeypatch.setattr(sources, "MOST_BYTES", 10)
     with serving(reply_one) as service, pytest.raises(SpecError, match="take too much memory"):
         apply(lookup(folder, service), decoded(VISITS))
 
 
 def half(handler: BaseHTTPRequestHandler) -> None:
-    """A body that ends before its length."""
+    """Sends a body that ends before its declared length."""
     handler.send_response(200)
     handler.send_header("Content-Length", "100")
     handler.end_headers()
@@ -375,7 +392,7 @@ def half(handler: BaseHTTPRequestHandler) -> None:
 
 
 def cut(handler: BaseHTTPRequestHandler) -> None:
-    """A connection that ends without an answer."""
+    """Ends the connection without an answer."""
 
 
 @pytest.mark.some(4)
@@ -392,7 +409,7 @@ def cut(handler: BaseHTTPRequestHandler) -> None:
     ],
 )
 def test_what_is_worth_another_try(first: Reply, folder: Path) -> None:
-    """Errors of the service's own, limits, lost connections and half an answer."""
+    """Server errors, rate limits, lost connections and truncated answers are retried."""
     replies = iter([first, first])
     with serving(lambda a: next(replies, None) or reply_one(a)) as service:
         row = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
@@ -402,7 +419,10 @@ def test_what_is_worth_another_try(first: Reply, folder: Path) -> None:
 
 
 def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
-    """Isn't asked again in this run: the window is refused at once, without a payload."""
+    """A service that asks for a too long wait isn't requested again in this run.
+
+    The window fails at once, without a payload in the error.
+    """
     later = Reply({"secret": HUSH}, 429, {"Retry-After": "3600"})
     with serving(lambda _: later) as service:
         with pytest.raises(UnreachableError, match="it answered 429") as excinfo:
@@ -417,7 +437,7 @@ def hang(handler: BaseHTTPRequestHandler) -> None:
 
 
 def drip(handler: BaseHTTPRequestHandler) -> None:
-    """A body without an end, byte by byte."""
+    """Sends an endless body, byte by byte."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000000")
     handler.end_headers()
@@ -426,14 +446,14 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
 
 
 def head(handler: BaseHTTPRequestHandler) -> None:
-    """The head of an answer, byte by byte."""
+    """Sends an endless head, byte by byte."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
     while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
         handler.wfile.write(b"x")
 
 
 def interim(handler: BaseHTTPRequestHandler) -> None:
-    """Word that the answer comes, again and again."""
+    """Sends interim responses repeatedly."""
     while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
         handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -441,7 +461,7 @@ def interim(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("slow", [hang, drip, head, interim])
 def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
-    """One time for all tries of a request by HTTPS, whatever comes meanwhile."""
+    """A request's timeout covers all its tries by HTTPS, whatever the service sends meanwhile."""
     with serving(lambda _: Reply(worse=slow)) as service:
         speak_tls(service)
         tls = {"ca": str(TLS / "broker.pem")}
@@ -463,7 +483,7 @@ def test_a_handshake_without_an_answer(folder: Path) -> None:
 
 
 def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
-    """After twenty failures in a row of a task, however long a request might be tried."""
+    """A task stops after twenty failures in a row, even if a request has time for more tries."""
     rows = decoded(pa.RecordBatch.from_pydict({"ip": [f"ip{n}" for n in range(1000)]}))
     with serving(lambda _: Reply(status=500)) as service:
         with pytest.raises(UnreachableError, match="it answered 500"):
@@ -474,7 +494,7 @@ def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
 
 
 def test_failures_that_are_not_in_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second try fails, and the task goes on."""
+    """A task continues if failures aren't in a row."""
     monkeypatch.setattr(clients, "MOST_FAILURES", 2)
     with serving(lambda _: Reply({"n": 1}, 500 if len(service.requests) % 2 else 200)) as service:
         output = apply(lookup(folder, service, concurrency=1), decoded(VISITS))
@@ -497,7 +517,10 @@ _KEYS = {"a": 1, "b": 2, "c": 3}
     ],
 )
 def test_an_answer_that_is_not_the_keys(payload: Any, message: str, folder: Path) -> None:
-    """Refuses the key: it is no row, and no miss that `on_miss` would make nulls of."""
+    """An answer that doesn't belong to the key refuses the key.
+
+    It is neither a row nor a miss, so `on_miss` doesn't make it null.
+    """
 
     def reply(request: ServiceRequest) -> Reply:
         odd_reply = payload if isinstance(payload, Reply) else Reply(payload)
@@ -529,7 +552,7 @@ def test_an_answer_that_is_not_the_keys(payload: Any, message: str, folder: Path
 def test_an_answer_may_repeat_its_key(
     column: str, key: Any, same_key: object, different_key: object, folder: Path
 ) -> None:
-    """As any type, in any form that the schema reads: it is held to the key by its value."""
+    """An answer may repeat its key in any form that the model reads, with an equal value."""
     for repeated_key, hits in ((same_key, 1), (None, 1), (different_key, 0)):
         more = {} if repeated_key is None else {column: repeated_key}
         with serving(lambda _, more=more: Reply({"big": 5} | more)) as service:
@@ -543,7 +566,7 @@ def test_an_answer_may_repeat_its_key(
 
 
 def test_a_part_of_an_answer_is_asked_for_in_parts(folder: Path) -> None:
-    """Of many keys each half, as of a batch that is refused, until the answer is whole."""
+    """A partial answer to many keys is requested again in halves, until it is complete."""
 
     def reply(request: ServiceRequest) -> Reply:
         items = [{"ip": ip, "n": _KEYS[ip]} for ip in request.body["ips"][:2]]
@@ -564,7 +587,7 @@ def test_a_part_of_an_answer_is_asked_for_in_parts(folder: Path) -> None:
     ],
 )
 def test_a_name_twice_on_the_way_to_the_rows(body: bytes, folder: Path) -> None:
-    """Nobody can say which one is meant."""
+    """A repeated name on the path to the rows refuses the key, because it is ambiguous."""
     with serving(lambda _: Reply(body)) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
         for more in ({"results": "data.items"}, BATCHES):
@@ -574,8 +597,10 @@ def test_a_name_twice_on_the_way_to_the_rows(body: bytes, folder: Path) -> None:
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 415])
 def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
-    """A redirect isn't followed; a refused sign-in makes no dead letters, nor are all keys misses
-    where a service of many isn't there: the spec is wrong.
+    """A status that no key causes raises SpecError.
+
+    A redirect isn't followed. A refused login makes no dead letters. A 404 to a batch makes no
+    misses.
     """
     with (
         serving(reply_one) as redirect_target,
@@ -590,7 +615,10 @@ def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
 
 
 def test_several_rows_of_one_key(folder: Path) -> None:
-    """Are refused, or the first one counts; an empty list is a miss."""
+    """Several rows of one key are refused, or the first one counts by `first_by`.
+
+    An empty list is a miss.
+    """
     both = [{"ip": "a", "n": 2}, {"ip": "a", "n": 1}]
     with serving(lambda a: Reply(both if a.key == "a" else [])) as service:
         with pytest.raises(RefusedError, match="several rows of one key"):
@@ -600,7 +628,10 @@ def test_several_rows_of_one_key(folder: Path) -> None:
 
 
 def test_a_row_that_does_not_say_its_key_is_no_miss(folder: Path) -> None:
-    """Where the schema names another field, or the service forgets it."""
+    """A row without its key is refused and is no miss.
+
+    The model may name another field, or the service may omit it.
+    """
     with serving(lambda _: Reply([{"address": "a"}])) as service:
         step = lookup(folder, service, body={"ips": ["{ip}"]})
         output = apply(step, decoded(VISITS))
@@ -611,7 +642,10 @@ def test_a_row_that_does_not_say_its_key_is_no_miss(folder: Path) -> None:
 def test_secrets_are_read_where_they_are_sent(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By reference, relative to the spec's folder; no error and no pickle has them."""
+    """A secret is read by reference when it is sent, relative to the spec's folder.
+
+    No error and no pickle has it.
+    """
     (folder / "token").write_text(f"Bearer {HUSH}\n")
     headers = {"Authorization": {"file": "token"}, "x-tenant": "shop"}
     with serving(reply_one) as service:
@@ -638,8 +672,9 @@ def test_secrets_are_read_where_they_are_sent(
 
 @pytest.mark.parametrize("kind", ["token", "header"])
 def test_a_secret_that_is_replaced(kind: str, folder: Path) -> None:
-    """It is read again when the service refuses the old one, by as many requests at a time as
-    there are, and once: then the run stops.
+    """A refused secret is read again, and the refused requests are repeated with the new one.
+
+    If the secret is the same as before, the run stops.
     """
     valid = ["first-hush"]
     file = folder / "token"
@@ -673,8 +708,10 @@ def test_a_secret_that_is_replaced(kind: str, folder: Path) -> None:
 
 
 def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An authority of one's own is trusted, and the own certificate sent, by files relative to the
-    spec's folder; without them nothing is asked; files that can't be used are named.
+    """A private CA is trusted, and the client's certificate is sent.
+
+    Their files are relative to the spec's folder. Without them nothing is requested. An
+    unusable file is named.
     """
     for name in ("broker.pem", "broker.key.pem"):
         shutil.copy(TLS / name, folder)
@@ -704,9 +741,11 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of five may send a fifth of ten a second: one every half second, retries, too, which
-    have their time however long they wait for their turn. A service that asks to wait may do so
-    any number of times, one that fails twenty times.
+    """The tasks of a window share the rate limit.
+
+    With ten requests a second, each of five tasks may send one each half second, including
+    retries. A wait for the turn doesn't use up a request's timeout. A service may ask to wait
+    any number of times, but may fail only twenty times.
     """
     now, waits = [100.0], list[float]()
 
@@ -742,7 +781,7 @@ _TEXT = st.text(st.sampled_from("a./\\?&=%#{} é") | st.characters(codec="utf-8"
 
 @given(key=_TEXT, other_key=_TEXT)
 def test_a_key_never_leads_elsewhere(key: str, other_key: str) -> None:
-    """Path and query have what they had, and the key as one part of them, or it isn't asked."""
+    """A key becomes exactly one part of the path or the query, or it isn't requested."""
     try:
         target = target_of("/v1/{a}/x?q={b}&c=1", {"a": key, "b": other_key}).decode("ascii")
     except UnaskableError:
@@ -757,7 +796,7 @@ def test_a_key_never_leads_elsewhere(key: str, other_key: str) -> None:
 
 @pytest.mark.parametrize("key", ["..", ".", "", "a/../../admin", "..\\x", "x" * 9000])
 def test_keys_that_are_not_asked_for(key: str, folder: Path) -> None:
-    """They are dead letters, and the service never sees them."""
+    """A key that could change the path makes a dead letter, and isn't sent to the service."""
     with serving(reply_one) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": [key]}))
         output = apply(lookup(folder, service), rows)
@@ -767,7 +806,10 @@ def test_keys_that_are_not_asked_for(key: str, folder: Path) -> None:
 
 @given(keys=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
 def test_bodies_have_the_keys_as_they_are(keys: list[tuple[str, int]]) -> None:
-    """In their types, wherever a text is a place as a whole; the rest stays as it is."""
+    """A body has the keys in their types, in place of each text that is only a placeholder.
+
+    The rest of the body doesn't change.
+    """
     named = [{"a": a, "b": b} for a, b in keys]
     body = {"q": [{"x": "{a}", "y": [["{b}"]]}], "only": [1], "text": "a {a} b", "null": None}
     assert fill_body(body, named) == {
@@ -779,7 +821,7 @@ def test_bodies_have_the_keys_as_they_are(keys: list[tuple[str, int]]) -> None:
 
 
 def test_dates_and_decimals_as_keys() -> None:
-    """In an address they are written as in JSON, with all digits."""
+    """Dates and decimals are written in an address as in JSON, with all digits."""
     key = {
         "at": datetime(2026, 1, 5, 1, tzinfo=UTC),
         "on": True,
@@ -833,7 +875,7 @@ def test_dates_and_decimals_as_keys() -> None:
     ],
 )
 def test_mistakes_in_the_section(section: dict[str, Any], message: str) -> None:
-    """Are told when the spec is read, without what may be secret."""
+    """A wrong section is refused when the spec is read, without values that may be secret."""
     step = {"lookup": "geo", "key": {"ip": "ip"}, "take": {"n": "n"}}
     step_section = step | {"from": {"schema": "geo.py:Place", **section}}
     with pytest.raises(ValidationError) as excinfo:

@@ -1,4 +1,4 @@
-"""Lookups in a database: a real PostgreSQL, and SQLite."""
+"""Lookups in a database: a real PostgreSQL, MariaDB and SQLite."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDERS = pa.RecordBatch.from_pydict(
 
 
 class Server:
-    """A database with a table `customers`: runs statements in it, and is a source."""
+    """A database with a table `customers`, as a source of lookups."""
 
     def __init__(self, url: str, run: Callable[[str], None]) -> None:
         self.url, self.run = url, run
@@ -82,7 +82,7 @@ def mariadb() -> Iterator[str]:
 
 @pytest.fixture
 def mysql(mariadb: str) -> Server:
-    """A database of the test's own, which goes with the server."""
+    """A MariaDB database of the test's own, which ends with the server."""
     import pymysql
 
     address = urlsplit(mariadb)
@@ -113,13 +113,16 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture(autouse=True)
 def _kept() -> Iterator[None]:
-    """As in a worker: a connection is kept for the next batch."""
+    """The cache of a worker, which keeps a connection for the next batch."""
     with client_cache.keeping():
         yield
 
 
 def test_each_row_gets_what_its_key_has(server: Server) -> None:
-    """With the types that the database has; nothing can be written, and nothing is pinned."""
+    """Each row gets the columns of its key, with the database's types.
+
+    Nothing can be written, and no version is pinned.
+    """
     lookup = server.lookup()
     assert lookup.source.version() == ""
     output = apply(lookup, decoded(ORDERS))
@@ -131,7 +134,7 @@ def test_each_row_gets_what_its_key_has(server: Server) -> None:
 
 
 def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
-    """A thousand a question, of several columns together, too."""
+    """A thousand keys are requested in a query, also if a key has several columns."""
     rows = ", ".join(f"({n}, 'n{n}', NULL)" for n in range(10, 2600))
     server.run(f"INSERT INTO customers VALUES {rows}")
     batch = pa.RecordBatch.from_pydict(
@@ -148,11 +151,14 @@ def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
 
 
 def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
-    """Whatever the database takes for equal: a row that answers two questions for it isn't two."""
+    """A text matches only an identical text, even if the database ignores differences.
+
+    A row that the database returns for two such keys counts for its own key only.
+    """
     ci = {"sqlite": "TEXT COLLATE NOCASE", "mysql": "VARCHAR(9)"}
     server.run(f"CREATE TABLE tags (tag {ci.get(server.url.partition(':')[0], 'TEXT')}, n INTEGER)")
     server.run("INSERT INTO tags VALUES ('Zed', 1), ('?', 2)")
-    fillers = [f"between {n}" for n in range(1500)]  # so that each is asked for by itself
+    fillers = [f"between {n}" for n in range(1500)]  # so that each key is in its own query
     rows = pa.RecordBatch.from_pydict({"tag": ["Zed", "zed", "ZED", "?", "\U0001f600", *fillers]})
     tags_source = SqlSection(sql=server.url, relation="tags").source(Path("/"))
     output = apply(Lookup("tags", (("tag", "tag"),), (("n", "n"),), tags_source), decoded(rows))
@@ -162,7 +168,7 @@ def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
 
 @pytest.mark.long
 def test_mysql_types_that_a_table_takes(mysql: Server) -> None:
-    """Each comes as it is; others are left out."""
+    """Values of supported MySQL types are unchanged, and columns of other types are left out."""
     mysql.run(
         "CREATE TABLE types (id BIGINT UNSIGNED, i INT UNSIGNED, s SMALLINT, b TINYINT(1), f FLOAT,"
         " d DOUBLE, n DECIMAL(12, 2), t TEXT, v VARCHAR(9) CHARACTER SET latin1, c CHAR(3),"
@@ -208,7 +214,10 @@ def test_mysql_types_that_a_table_takes(mysql: Server) -> None:
 
 @pytest.mark.long
 def test_a_key_that_a_mysql_column_has_no_characters_for(mysql: Server) -> None:
-    """It is a miss, in whichever of the two characters are equal; the others are answered."""
+    """A key with characters that the MySQL column's character set lacks is a miss.
+
+    The other keys are answered.
+    """
     mysql.run("CREATE TABLE codes (code VARCHAR(9) COLLATE latin1_general_cs, n INT)")
     mysql.run("INSERT INTO codes VALUES ('ä', 1), ('x?', 2)")
     rows = pa.RecordBatch.from_pydict({"code": ["ä", "x\U0001f600", "Б", "x?", "'; DROP", "\\'"]})
@@ -219,7 +228,7 @@ def test_a_key_that_a_mysql_column_has_no_characters_for(mysql: Server) -> None:
 
 @pytest.mark.long
 def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
-    """A question that takes too long ends; what isn't granted is told; nothing is written."""
+    """Lookups in MySQL are read-only and have a timeout, and missing rights are reported."""
     mysql.run(
         "CREATE VIEW slow AS SELECT id, benchmark(1000000000, md5(id)) AS name FROM customers"
     )
@@ -243,7 +252,7 @@ def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
 
 @pytest.mark.long
 def test_a_mysql_server_that_goes_away(mysql: Server) -> None:
-    """Its connections are cut in mid-window: the next question is refused, the next try answers."""
+    """A lost MySQL connection raises UnreachableError, and the next try reconnects."""
     lookup = mysql.lookup()
     step, input_batch = lookup.open(), decoded(ORDERS)
     step(input_batch, messages_for(input_batch))
@@ -255,14 +264,14 @@ def test_a_mysql_server_that_goes_away(mysql: Server) -> None:
 
 
 def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
-    """While it is held, a task that begins later sees no row that came in between."""
+    """All tasks of a window see one snapshot of PostgreSQL, even tasks that start later."""
     lookup = postgresql.lookup()
     with lookup.source.hold("", 1) as snapshot:
         first = lookup.pinned({"customers": snapshot})
         assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
         postgresql.run("INSERT INTO customers VALUES (7, 'Gus', NULL)")
         assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
-        with client_cache.keeping():  # another worker, with a connection of its own
+        with client_cache.keeping():  # another worker with its own connection
             assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
     assert apply(lookup, decoded(ORDERS)).rows["who"][2].as_py() == "Gus"
 
@@ -270,7 +279,10 @@ def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
 def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
     postgresql: Server,
 ) -> None:
-    """Its connection was lost: the window is run again, nothing is looked up elsewhere."""
+    """A snapshot whose holder is gone raises UnreachableError with the advice to run again.
+
+    No other state is looked up in its place.
+    """
     lookup = postgresql.lookup()
     with lookup.source.hold("", 1) as snapshot:
         pass
@@ -280,7 +292,7 @@ def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
 
 
 def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
-    """A question has a time."""
+    """A slow query raises UnreachableError after its timeout."""
     postgresql.run("CREATE VIEW slow AS SELECT id, name FROM customers, pg_sleep(60)")
     slow_source = SqlSection(sql=postgresql.url, relation="slow", timeout="200ms").source(Path("/"))
     with pytest.raises(UnreachableError, match=r"took longer than 0\.2 s"):
@@ -290,7 +302,7 @@ def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
 
 
 def test_a_server_that_goes_away(postgresql: Server) -> None:
-    """Its connections are cut in mid-window: the next question is refused, the next try answers."""
+    """A lost PostgreSQL connection raises UnreachableError, and the next try reconnects."""
     lookup = postgresql.lookup()
     step = lookup.open()
     input_batch = decoded(ORDERS)
@@ -306,7 +318,9 @@ def test_a_server_that_goes_away(postgresql: Server) -> None:
 
 
 def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
-    """Each comes as it is, and each but floats can be a key; others are left out, and a lookup of
+    """Values of supported PostgreSQL types are unchanged.
+
+    Each type except floats can be a key. Columns of other types are left out, and a lookup of
     them is refused.
     """
     postgresql.run("CREATE TYPE mood AS ENUM ('sad', 'ok')")
@@ -344,7 +358,7 @@ def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
         if name in {"r", "d"}:
             continue
         keys = pa.array([value], types_source.schema().field(name).type)
-        if pa.types.is_string(keys.type):  # none is an error of the database's
+        if pa.types.is_string(keys.type):  # None of these keys causes an error of the database.
             keys = pa.concat_arrays([keys, pa.array([f"{value}x", value.upper(), "", "\0"])])
         row = pa.RecordBatch.from_arrays([keys], ["key"])
         other_column = "s" if name == "id" else "id"
@@ -363,8 +377,9 @@ def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
 def test_what_a_server_of_postgresql_has_for_its_clients_changes_no_value(
     style: str, postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does what the environment has: how dates and instants are written, in which zone, how
-    many digits floats have.
+    """PostgreSQL's settings for clients change no value, nor does the environment.
+
+    They set the formats of dates and instants, the zone, and the digits of floats.
     """
     name = postgresql.url.partition("?")[0].rpartition("/")[2]
     for setting in (
@@ -411,12 +426,13 @@ def test_what_a_server_of_postgresql_has_for_its_clients_changes_no_value(
 def test_the_password_is_read_where_it_is_needed(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By reference alone: written out it is refused, and no message has it."""
+    """A password is accepted only by reference, and no message contains it."""
     with pytest.raises(ValidationError, match="by reference"):
         SqlSection(sql="postgresql://me:secret@host/db", relation="t")
     with pytest.raises(ValidationError, match="written out"):
         SqlSection(sql="postgresql://me@host/db", relation="t", password="secret")
-    with pytest.raises(ValidationError, match="must be 100ms to 5m"):  # 0 is no limit there
+    # PostgreSQL takes 0 for no limit.
+    with pytest.raises(ValidationError, match="must be 100ms to 5m"):
         SqlSection(sql="postgresql://me@host/db", relation="t", timeout="0s")
     monkeypatch.setenv("PG_SECRET", "hush")
     lookup = postgresql.lookup(password={"env": "PG_SECRET"})
@@ -440,7 +456,7 @@ def test_the_password_is_read_where_it_is_needed(
 def test_what_is_not_there_is_told(
     sqlite: Server, url: str | None, relation: str, message: str
 ) -> None:
-    """No file is made by a look, and what is missing is named: no other try would mend it."""
+    """A missing file, table or database raises SpecError with its name, and no file is made."""
     missing_source = SqlSection(sql=url or sqlite.url, relation=relation).source(Path("/"))
     with pytest.raises(SpecError, match=message):
         missing_source.version()
@@ -463,14 +479,17 @@ def test_what_is_not_there_is_told(
     ],
 )
 def test_urls_that_are_refused(url: str) -> None:
-    """Nowhere in it may be a password; what can't be read is told, without it."""
+    """A URL with a password is refused, and the error doesn't contain it."""
     with pytest.raises(ValidationError) as refused:
         SqlSection(sql=url, relation="t")
     assert "secret" not in str(refused.value)
 
 
 def test_a_key_that_a_database_can_not_have_is_a_miss(postgresql: Server) -> None:
-    """A number too large for its column, a text with NUL, a value of CHAR that is shorter."""
+    """A key that the column can't hold is a miss.
+
+    It is a number that is too large, a text with NUL, or a value shorter than its CHAR column.
+    """
     postgresql.run("CREATE TABLE codes (small SMALLINT, code CHAR(5), n INT)")
     postgresql.run("INSERT INTO codes VALUES (1, 'DE', 49)")
     codes_source = SqlSection(sql=postgresql.url, relation="codes").source(Path("/"))
@@ -513,8 +532,10 @@ _UNFIT = [
 def test_a_value_that_a_table_can_not_have(
     kind: str, declared: str, value: str, request: pytest.FixtureRequest
 ) -> None:
-    """Makes the messages with its row's key dead letters: it is neither cut nor asked for again,
-    and blocks no other message; the reason names its column and not the value.
+    """A value that a table can't hold makes dead letters of the messages with its key.
+
+    It is neither cut nor requested again, and no other message is affected. The reason has the
+    column and not the value.
     """
     server: Server = request.getfixturevalue(kind)
     server.run(f"CREATE TABLE odd (id INT, n INT, its {declared})")
@@ -534,7 +555,7 @@ def test_a_value_that_a_table_can_not_have(
 
 
 def test_any_number_may_be_in_a_column_of_sqlite(sqlite: Server) -> None:
-    """A float that is whole is a whole number."""
+    """A float of SQLite without a fraction is an integer in an integer column."""
     sqlite.run("CREATE TABLE odd (id INT, its INT)")
     sqlite.run("INSERT INTO odd VALUES (1, 9e18)")
     odd_source = SqlSection(sql=sqlite.url, relation="odd").source(Path("/"))
@@ -546,8 +567,9 @@ def test_any_number_may_be_in_a_column_of_sqlite(sqlite: Server) -> None:
 def test_a_windrow_table_has_the_values_that_were_committed(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Of floats NaN, the infinities and -0.0, which SQLite itself would change; and a text that
-    reads like one of them.
+    """A table of windrow keeps NaN, infinities and -0.0, which SQLite itself would change.
+
+    A text that looks like one of them stays a text.
     """
     floats = [math.nan, -0.0, 0.0, -math.inf, None, 5e-324, 0.1]
     texts = ["NaN", "-0.0", "", "\U0001f600", None, "5e-324", "0.1"]
@@ -567,7 +589,10 @@ def test_a_windrow_table_has_the_values_that_were_committed(
 
 
 def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
-    """They have the same table's name, in other schemas; each has a connection of its own."""
+    """Two sources of one server with the same table name in different schemas aren't mixed up.
+
+    Each has its own connection.
+    """
     looked_up_names = []
     for name in ("one", "two"):
         postgresql.run(f"CREATE SCHEMA {name}")
@@ -581,7 +606,11 @@ def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
 
 
 def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Server) -> None:
-    """As servers in clouds do after a while: neither the driver's nor a worker's."""
+    """A server that ends idle transactions doesn't end a snapshot.
+
+    This holds for the driver's and the workers' transactions. Servers in clouds end idle
+    transactions after some time.
+    """
     name = postgresql.url.partition("?")[0].rpartition("/")[2]
     postgresql.run(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '1ms'")
     lookup = postgresql.lookup()
@@ -591,7 +620,10 @@ def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Serve
 
 
 def test_what_can_not_be_read_is_refused_without_its_value(postgresql: Server) -> None:
-    """And the class of the error is right: another try mends no value, and no missing right."""
+    """A value that can't be read raises RefusedError, and a missing right raises SpecError.
+
+    The errors don't contain the value. Another try helps in neither case.
+    """
     postgresql.run("CREATE VIEW odd AS SELECT id, 1 / (id - 1) AS n FROM customers")
     odd_source = SqlSection(sql=postgresql.url, relation="odd").source(Path("/"))
     with pytest.raises(RefusedError, match="has a value that can't be read"):

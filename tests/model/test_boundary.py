@@ -1,5 +1,7 @@
-"""A boundary holds what it promises when it is made and when it is read back: sorted,
-unique, never negative, start marks before cuts.
+"""A boundary is sorted and unique, without negative offsets, and its start marks are low.
+
+A start mark is at most at its topic-partition's mark. This is checked when it is made and when
+it is read back.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ M0, M1 = Mark("t", 0, 5, "settled", 3), Mark("t", 1, 7, "end")
 
 
 def test_a_topic_partition_in_words() -> None:
-    """As people write it; two are ordered by topic, then by number."""
+    """A topic-partition is written `topic[partition]`, and is ordered by topic and partition."""
     assert str(TopicPartition("orders", 3)) == "orders[3]"
     assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 9)])[
         :2
@@ -29,14 +31,14 @@ def test_a_topic_partition_in_words() -> None:
 
 
 def test_an_offset_is_never_negative() -> None:
-    """0 is one; -1 is a sentinel that somebody forgot to resolve."""
+    """A mark's offset is never negative; -1 would be an unresolved sentinel."""
     assert Mark("t", 0, 0, "end").tp == T0
     with pytest.raises(ValueError, match=r"^offset -1 of t\[4\] is negative$"):
         Mark("t", 4, -1, "end")
 
 
 def test_marks_and_topics_come_in_any_order() -> None:
-    """`of` sorts them, start marks too; and without start marks there are none."""
+    """`Boundary.of` sorts marks, topics and start marks. Start marks are empty by default."""
     other_topic = TopicSeen("a", "id-a", 1)
     start_marks = (Mark("t", 0, 1, "position"), Mark("t", 1, 2, "position"))
     boundary = Boundary.of(7, "c", [*SEEN, other_topic], [M1, M0], start_marks[::-1])
@@ -58,9 +60,9 @@ def test_marks_and_topics_come_in_any_order() -> None:
 def test_what_is_not_sorted_and_unique_is_no_boundary(
     topics: tuple[TopicSeen, ...], marks: tuple[Mark, ...], start_marks: tuple[Mark, ...]
 ) -> None:
-    """A topic-partition is cut once; whoever reads a boundary back relies on the order.
+    """Unsorted or repeated marks raise ValueError with the boundary's label.
 
-    The error names it.
+    Each topic-partition has one mark, and readers of a boundary rely on the order.
     """
     with pytest.raises(
         ValueError,
@@ -70,15 +72,16 @@ def test_what_is_not_sorted_and_unique_is_no_boundary(
 
 
 def test_marks_are_sorted_by_topic_then_number() -> None:
-    """Partition 10 comes after 9, and before any of a later topic."""
+    """Marks are sorted by topic and then by number, so partition 10 comes after 9."""
     marks = [Mark("a", 9, 0, "end"), Mark("a", 10, 0, "end"), Mark("b", 0, 0, "end")]
     assert Boundary.of(7, "c", (), marks[::-1]).marks == tuple(marks)
 
 
 @pytest.mark.parametrize("begin", [Mark("t", 0, 6, "position"), Mark("t", 2, 0, "position")])
 def test_a_begin_lies_before_its_cut(begin: Mark) -> None:
-    """Behind it, or without one, it would be a window of negative length; right at it
-    the window is empty.
+    """A start mark above its mark, or without one, raises ValueError.
+
+    The window would have a negative length. A start mark at its mark gives an empty window.
     """
     with pytest.raises(
         ValueError,
@@ -92,14 +95,16 @@ def test_a_begin_lies_before_its_cut(begin: Mark) -> None:
 
 @pytest.mark.parametrize("label", [-1, datetime(2026, 1, 2)])  # noqa: DTZ001
 def test_a_boundarys_label_is_one(label: int | datetime) -> None:
-    """The field is named."""
+    """A boundary's label must be a valid label, and the error names the field."""
     with pytest.raises(ValueError, match=r"^label must"):
         Boundary(label, "c", (), ())
 
 
 def test_a_boundary_says_where_it_cuts() -> None:
-    """Its mark; 0 for a partition that was added to a known topic later; nothing for
-    one that it left out, and for other topics.
+    """`cut` returns the mark of a topic-partition.
+
+    It returns 0 for a partition that was added to a known topic later. It returns None for a
+    partition that was left out, and for other topics.
     """
     boundary = Boundary(
         datetime(2026, 1, 2, tzinfo=UTC),
@@ -124,9 +129,9 @@ def test_a_boundary_says_where_it_cuts() -> None:
 
 
 def test_a_boundary_is_json() -> None:
-    """Canonical: fields in their order, without spaces.
+    """A boundary is canonical JSON: fields in their order, without spaces.
 
-    It comes back as it was, and what breaks an invariant doesn't.
+    It is the same after it is read back. JSON that breaks an invariant is refused.
     """
     boundary = Boundary(7, "c", SEEN, (M0,), (Mark("t", 0, 1, "position"),))
     text = to_json(boundary)

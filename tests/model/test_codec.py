@@ -1,4 +1,4 @@
-"""JSON both ways."""
+"""Values as JSON, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from windrow.ingest.model.plan import Window
 
 
 def test_a_value_comes_back_as_it_was() -> None:
-    """From text or bytes; what is of another kind, or breaks an invariant, is refused."""
+    """A value is read back from text or bytes.
+
+    JSON of another type or with a broken invariant is refused.
+    """
     assert to_json(Window("p", 1, 2)) == '{"pipeline":"p","start":1,"end":2}'
     assert from_json('{"pipeline":"p","start":1,"end":2}', Window) == from_json(
         b'{"pipeline":"p","start":1,"end":2}', Window

@@ -1,4 +1,4 @@
-"""Windows lie on a grid in UTC; what lies beside it is refused with the nearest way back."""
+"""Windows lie on a grid in UTC, and others are refused with the nearest ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.
 
 
 def field(low: int, high: int) -> st.SearchStrategy[str]:
-    """A field of a cron expression, of what a grid may hold."""
+    """Returns random fields of cron expressions that a grid may have."""
     number = st.integers(low, high)
     stretch = (
         st.tuples(number, number)
@@ -49,7 +49,7 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 def is_grid(expression: str) -> bool:
-    """Returns whether it is a grid: some days never come, and some combinations are refused."""
+    """Returns whether the expression is a grid. Some combinations are refused."""
     try:
         return cron(expression) == expression
     except SpecError:
@@ -98,8 +98,9 @@ def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> Non
 
 @given(CRONS, STARTS)
 def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
-    """Each instant lies in exactly one window: the one that starts at the last label
-    not later; its neighbours touch it.
+    """Each instant is in exactly one window, which begins at the last label that isn't later.
+
+    The neighbouring windows touch it.
     """
     window = window_at("p", expression, at_or_before(expression, moment))
     assert window.span is not None
@@ -117,8 +118,9 @@ def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
 
 @given(CRONS, STARTS, st.integers(0, 6))
 def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: int) -> None:
-    """As many as asked for, none later than the instant, none left out, in the order of
-    time; a label is its own last one.
+    """`labels_back` returns the last labels up to an instant, in order and without gaps.
+
+    A label is its own last label.
     """
     labels = labels_back(expression, upto, count)
     assert len(labels) == count
@@ -153,14 +155,15 @@ def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: i
     ],
 )
 def test_what_programs_read_in_different_ways_is_no_grid(expression: str) -> None:
-    """Dagster and windrow would disagree about these, or they never come."""
+    """An expression that never occurs, or that Dagster reads differently, raises SpecError."""
     with pytest.raises(SpecError, match="There is no grid"):
         cron(expression)
 
 
 def test_batches_are_numbered() -> None:
-    """A micro-batch n lies between the labels n and n + 1; nothing lies before 0; it
-    has no hours, and is closed when it is cut.
+    """Micro-batch n lies between the labels n and n + 1, and none is before 0.
+
+    It has no hours, and it is always closed.
     """
     assert neighbours(BATCH, 0) == (None, 1)
     assert neighbours(BATCH, 7) == (6, 8)
@@ -175,7 +178,7 @@ def test_batches_are_numbered() -> None:
     [("7", [7]), ("batch-000000007", [7]), ("batch-7/9", [7, 8]), ("0/batch-000000003", [0, 1, 2])],
 )
 def test_batches_are_named_by_number_or_key(text: str, numbers: list[int]) -> None:
-    """A number, a name, or a range of them whose end is not part of it."""
+    """Batches are named by a number, a key, or a range that excludes its end."""
     assert parse_windows("p", BATCH, text) == [batch_at("p", n) for n in numbers]
 
 
@@ -189,14 +192,14 @@ def test_batches_are_named_by_number_or_key(text: str, numbers: list[int]) -> No
     ],
 )
 def test_what_is_no_batch_says_why(text: str, says: str) -> None:
-    """Each wrong text has its own reason."""
+    """Each invalid text of a batch has its own reason."""
     with pytest.raises(SpecError, match=says):
         parse_windows("p", BATCH, text)
 
 
 @given(MOMENTS, st.integers(0, 60), st.sampled_from(["hourly", "daily"]))
 def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> None:
-    """A parsed range is its windows, one after the other, without a gap."""
+    """The windows of a parsed range are contiguous."""
     length = timedelta(hours=1) if grid == "hourly" else timedelta(days=1)
     first = start.replace(
         hour=start.hour if grid == "hourly" else 0, minute=0, second=0, microsecond=0
@@ -210,7 +213,7 @@ def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> Non
 
 @given(MOMENTS, st.timedeltas(timedelta(0), timedelta(days=2)))
 def test_labels_lie_after_the_first_and_up_to_the_last(start: datetime, length: timedelta) -> None:
-    """Exactly the grid's instants of (after, upto]."""
+    """`labels_between` returns exactly the grid's labels in (after, upto]."""
     upto = start + length
     expected = []
     label = start.replace(minute=0, second=0, microsecond=0)
@@ -234,19 +237,19 @@ def test_labels_lie_after_the_first_and_up_to_the_last(start: datetime, length: 
     ],
 )
 def test_dagsters_partition_keys_name_windows(grid: str, keys: str, text: str) -> None:
-    """A window is named as Dagster's UI shows it, too."""
+    """A window can be named by Dagster's partition key, as its UI shows it."""
     assert parse_windows("p", grid, keys) == parse_windows("p", grid, text)
 
 
 def test_an_instant_names_one_window_in_any_zone() -> None:
-    """The same instant, written with another offset, is the same window."""
+    """The same instant with another offset names the same window."""
     (utc,) = parse_windows("p", "hourly", "2026-01-02T03:00:00Z")
     assert utc.key == "2026-01-02T03:00:00Z"
     assert parse_windows("p", "hourly", "2026-01-02T05:00:00+02:00") == [utc]
 
 
 def test_an_instant_beside_the_grid_names_the_nearest() -> None:
-    """The error says which starts there are."""
+    """An instant beside the grid raises GridError with the nearest starts."""
     with pytest.raises(GridError, match=r"2026-01-02T03:00:00Z or 2026-01-02T04:00:00Z"):
         parse_windows("p", "hourly", "2026-01-02T03:20:00Z")
     with pytest.raises(GridError, match=r"2026-01-02T00:00:00Z or 2026-01-03T00:00:00Z"):
@@ -264,19 +267,19 @@ def test_an_instant_beside_the_grid_names_the_nearest() -> None:
     ],
 )
 def test_what_is_no_window_says_why(text: str, says: str) -> None:
-    """Each wrong text has its own reason."""
+    """Each invalid text of a window has its own reason."""
     with pytest.raises(SpecError, match=says):
         parse_windows("p", "hourly", text)
 
 
 def test_an_unknown_grid_names_the_known_ones() -> None:
-    """A grid in time is hourly, daily or a cron expression."""
+    """An unknown grid raises SpecError with the known grids."""
     with pytest.raises(SpecError, match="hourly, daily or a cron expression"):
         window_at("p", "weekly", datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def test_a_window_is_closed_when_its_delay_is_over() -> None:
-    """At the end + delay exactly, and not a microsecond before."""
+    """A window is closed exactly at its end plus the delay."""
     window, delay = (
         window_at("p", "hourly", datetime(2026, 1, 2, 3, tzinfo=UTC)),
         timedelta(minutes=5),
@@ -295,7 +298,7 @@ HOUR, MICROSECOND = timedelta(hours=1), timedelta(microseconds=1)
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
-    """A machine whose clock is 5:45 ahead of UTC; and that zone."""
+    """A time zone 5:45 ahead of UTC, which is also the machine's zone."""
     monkeypatch.setenv("TZ", "<+0545>-5:45")
     time.tzset()
     yield timezone(timedelta(hours=5, minutes=45))
@@ -304,7 +307,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
 
 
 def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
-    """Neither its zone nor that of the instant matters."""
+    """Labels are in UTC, whatever the zone of the machine and of the instant is."""
     moment = THREE.astimezone(elsewhere)
     assert (
         label_after("hourly", moment),
@@ -328,7 +331,7 @@ def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
 
 
 def test_an_instant_of_the_grid_is_its_own_last_label() -> None:
-    """A microsecond before it, it isn't yet; after it, the next one is the first later."""
+    """An instant of the grid is its own last label, and the next label is the first later one."""
     assert [at_or_before("hourly", THREE + n * MICROSECOND) for n in (-1, 0, 1)] == [
         THREE - HOUR,
         THREE,
@@ -345,14 +348,17 @@ def test_an_instant_of_the_grid_is_its_own_last_label() -> None:
 
 
 def test_neighbours_touch_a_label() -> None:
-    """On both sides, on its own grid; batch 1 has one before it."""
+    """`neighbours` returns the labels on both sides. Batch 1 has one before it."""
     assert neighbours("hourly", THREE) == (THREE - HOUR, THREE + HOUR)
     assert neighbours("0 3 * * *", THREE) == (THREE - 24 * HOUR, THREE + 24 * HOUR)
     assert neighbours(BATCH, 1) == (0, 2)
 
 
 def test_labels_between_and_back() -> None:
-    """The first bound is not among them, the second is; back from a label it is the last one."""
+    """`labels_between` excludes its first bound and includes its second one.
+
+    `labels_back` from a label includes it.
+    """
     assert labels_between("hourly", THREE, THREE + 2 * HOUR) == [THREE + HOUR, THREE + 2 * HOUR]
     assert labels_between("hourly", THREE - MICROSECOND, THREE + HOUR - MICROSECOND) == [THREE]
     assert labels_between("hourly", THREE, THREE) == []
@@ -363,7 +369,7 @@ def test_labels_between_and_back() -> None:
 
 
 def test_a_range_is_its_windows() -> None:
-    """Of one pipeline, from the first start until the end, each as long as the grid says."""
+    """A range is the list of its windows, each as long as the grid says."""
     windows = parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")
     assert windows == [
         Window("p", THREE, THREE + HOUR),
@@ -372,7 +378,10 @@ def test_a_range_is_its_windows() -> None:
 
 
 def test_time_has_its_ends() -> None:
-    """Kafka's time begins in 1970; Python's calendar must have room for neighbours."""
+    """Windows begin in 1970, as Kafka's time, and end before Python's calendar does.
+
+    Python's calendar must have room for neighbours.
+    """
     first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
     assert window_at("p", "hourly", first).start == first
     assert window_at("p", "hourly", last - HOUR).end == last
@@ -398,7 +407,7 @@ def test_time_has_its_ends() -> None:
 
 
 def error_of(grid: str, text: str) -> WindrowError:
-    """What is said of a text."""
+    """Returns the error that a text raises."""
     with pytest.raises(WindrowError) as error:
         parse_windows("p", grid, text)
     return error.value
@@ -467,7 +476,7 @@ def error_of(grid: str, text: str) -> WindrowError:
 def test_a_wrong_text_is_told_with_what_to_do(
     grid: str, text: str, message: str, advice: str
 ) -> None:
-    """It is named as it was written."""
+    """The error of a wrong text quotes it and says what to do."""
     error = error_of(grid, text)
     assert error.message.startswith(message)
     assert error.advice.startswith(advice)
@@ -475,7 +484,10 @@ def test_a_wrong_text_is_told_with_what_to_do(
 
 
 def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many, and not one more; in time too, where no more are counted than must be."""
+    """A range may name a hundred thousand windows and no more.
+
+    Windows in time are counted only up to the limit.
+    """
     assert len(parse_windows("p", BATCH, "0/100000")) == 100_000
     monkeypatch.setattr("windrow.ingest.model.grid._WINDOWS_MAX", 2)
     assert len(parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")) == 2
@@ -498,7 +510,10 @@ def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_all_programs_read_in_one_way_is_a_grid(expression: str) -> None:
-    """And it is its own cron expression."""
+    """An expression that all programs read in the same way is a grid.
+
+    It is its own cron expression.
+    """
     assert cron(expression) == expression
 
 
@@ -506,7 +521,7 @@ def test_what_all_programs_read_in_one_way_is_a_grid(expression: str) -> None:
     ("minutes", "hour", "length", "fine"), [(246, "11", 500, True), (247, "1", 501, False)]
 )
 def test_an_expression_has_an_end(minutes: int, hour: str, length: int, fine: bool) -> None:
-    """At most 500 characters, for each is read by several programs."""
+    """A cron expression has at most 500 characters, because several programs parse it."""
     expression = f"{','.join('1' * minutes)} {hour} * * *"
     assert len(expression) == length
     assert is_grid(expression) == fine

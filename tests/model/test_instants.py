@@ -1,4 +1,4 @@
-"""An instant as people write it, always with its time zone."""
+"""Instants as text, always with a time zone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EAST = timezone(timedelta(hours=2))
     ],
 )
 def test_an_instant_in_any_zone_is_one_in_utc(text: str) -> None:
-    """Spaces around it are no matter; the clock is UTC's."""
+    """An instant in any zone becomes the instant in UTC. Spaces around it are ignored."""
     instant = parse_instant(text)
     assert (instant, instant.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
 
@@ -47,7 +47,7 @@ def test_an_instant_in_any_zone_is_one_in_utc(text: str) -> None:
 def test_what_is_no_instant_says_what_it_is_and_what_to_do(
     text: str, message: str, advice: str
 ) -> None:
-    """Also what was probably meant."""
+    """An invalid instant raises InstantError with the advice what was probably meant."""
     with pytest.raises(InstantError) as excinfo:
         parse_instant(text)
     assert (excinfo.value.message, excinfo.value.advice, str(excinfo.value)) == (
@@ -58,7 +58,7 @@ def test_what_is_no_instant_says_what_it_is_and_what_to_do(
 
 
 def test_a_datetime_is_put_into_utc() -> None:
-    """One without a time zone is refused: it may mean any instant of a day."""
+    """A datetime is converted to UTC, and one without a time zone is refused."""
     instant = to_utc(datetime(2026, 1, 2, 5, tzinfo=EAST))
     assert (instant, instant.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
     with pytest.raises(
@@ -100,5 +100,8 @@ def everywhere(tmp_path: Path) -> Iterator[None]:
     ],
 )
 def test_a_zone_is_a_name_that_means_the_same_everywhere(name: object, is_one: bool) -> None:
-    """No folder, path or number, and none of the names that each machine has for itself."""
+    """A zone is a name that means the same on each machine.
+
+    It is no folder, path or number, and no name that each machine defines for itself.
+    """
     assert is_zone(name) is is_one

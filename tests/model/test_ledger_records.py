@@ -1,4 +1,4 @@
-"""How the ledger's records of pauses are told."""
+"""The texts of the ledger's records of pauses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AT = datetime(2026, 1, 5, 3, tzinfo=UTC)
 
 
 def test_who_when_and_why() -> None:
-    """A record says who made it, when and, if there is a reason, why."""
+    """A record of a pause says who made it, when, and the reason if there is one."""
     paused, resumed = Pause(0, True, "ann", "look", AT), Pause(1, False, "bob", "", AT)
     assert str(paused) == "is paused by ann since 2026-01-05T03:00:00Z: look"
     assert str(resumed) == "was resumed by bob at 2026-01-05T03:00:00Z"

@@ -1,4 +1,4 @@
-"""What lookups did, summed up over parts of a window."""
+"""The figures of lookups, merged over parts of a window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _parts = st.builds(
 
 @given(st.lists(_parts, max_size=6))
 def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
-    """By name: numbers and checksums are sums, the time is from the first to the last."""
+    """The parts of each lookup are merged by name.
+
+    Numbers and checksums are added, and the time is from the first part to the last.
+    """
     assert [total.lookup for total in merge_parts(parts)] == sorted({part.lookup for part in parts})
     for total in merge_parts(parts):
         own_parts = [part for part in parts if part.lookup == total.lookup]
@@ -40,6 +43,6 @@ def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
 
 @given(st.lists(_parts, max_size=4), st.lists(_parts, max_size=4))
 def test_sums_of_sums_are_sums(parts: list[LookedUp], more: list[LookedUp]) -> None:
-    """A split's batches, a window's splits: in whatever order they come together."""
+    """Figures can be merged in any order and grouping: batches of a split, splits of a window."""
     assert merge_parts([*merge_parts(parts), *merge_parts(more)]) == merge_parts([*parts, *more])
     assert merge_parts([*more, *parts]) == merge_parts([*parts, *more])

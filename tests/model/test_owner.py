@@ -1,4 +1,4 @@
-"""One comparison of a table's owner with who comes, for every sink."""
+"""The comparison of a table's owner with a pipeline, which all sinks share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOUND = TableOwner("orders", "ledger-1", "hourly")
 
 
 def test_the_same_binding_passes() -> None:
-    """Who the table is bound to may go on."""
+    """The owner of a table may use it."""
     refuse_other_owner("t", BOUND, TableOwner("orders", "ledger-1", "hourly"))
 
 
@@ -41,9 +41,7 @@ def test_the_same_binding_passes() -> None:
 def test_each_difference_has_its_own_way_out(
     expected: TableOwner, error: type[RefusedError], message: str, advice: str
 ) -> None:
-    """The pipeline is held against it first, for nothing else matters then; the grid
-    next; the ledger last.
-    """
+    """Each difference has its own error and advice: first the pipeline, then grid and ledger."""
     with pytest.raises(error) as refused:
         refuse_other_owner("t", BOUND, expected)
     assert (refused.value.message, refused.value.stage) == (message, "setup")

@@ -1,5 +1,6 @@
-"""A plan's splits are ranges that hold offsets, and its digest is what it reads and
-where it writes: never edited, for receipts keep it.
+"""A plan's splits hold offsets, and its digest covers what it reads and where it writes.
+
+Digests must never be edited, because receipts hold them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DIGEST = "0105b1dbd3a4f42d5a9b3bff06b502e33fea4235a478812f9d9a203f9567ab20"
 
 
 def test_a_split_holds_offsets() -> None:
-    """At least one, from 0 on."""
+    """A split holds at least one offset, from 0 on."""
     assert Split("t", 3, 0, 1).tp == TopicPartition("t", 3)
     for start, stop in ((-1, 2), (5, 5), (6, 5)):
         with pytest.raises(
@@ -37,17 +38,17 @@ def test_a_split_holds_offsets() -> None:
 
 
 def test_the_digest_of_a_plan_never_changes() -> None:
-    """Written down: a table's receipts are held against it for ever."""
+    """The digest of a plan never changes, because it is compared with the receipts of tables."""
     assert PLAN.digest == DIGEST
 
 
 def but(**change: object) -> str:
-    """The digest of the plan with something else in it."""
+    """Returns the digest of the plan with these changes."""
     return msgspec.structs.replace(PLAN, **change).digest
 
 
 def test_what_a_digest_covers() -> None:
-    """Window, cluster, topic ids, ranges, cuts and sink."""
+    """A digest covers the window, cluster, topic ids, ranges, marks and sink."""
     others = [
         but(window=Window("q", START, END)),
         but(stop=msgspec.structs.replace(PLAN.stop, cluster_id="d")),
@@ -61,7 +62,7 @@ def test_what_a_digest_covers() -> None:
 
 
 def test_what_a_digest_does_not_cover() -> None:
-    """How a cut was found, and its witness: those are no other messages."""
+    """A digest doesn't cover a mark's origin and leader epoch, which change no messages."""
     assert (
         but(stop=msgspec.structs.replace(PLAN.stop, marks=(Mark("t", 0, 9, "settled", 7),)))
         == PLAN.digest
@@ -70,7 +71,7 @@ def test_what_a_digest_does_not_cover() -> None:
 
 
 def test_ranges_are_covered_under_their_topics_ids() -> None:
-    """A topic made anew has the same name and other offsets."""
+    """Covered ranges have topic ids, because a recreated topic has other offsets."""
     assert covered_ranges(PLAN) == (Covered("id", 0, 5, 9),)
 
 
@@ -88,7 +89,10 @@ def test_ranges_are_covered_under_their_topics_ids() -> None:
     ],
 )
 def test_an_overlap_is_an_offset_in_both(other_range: Covered, overlap: bool) -> None:
-    """Of the same topic-partition; ranges that touch share none. Whichever is asked."""
+    """Two ranges overlap if they share an offset of a topic-partition, asked in either order.
+
+    Ranges that only touch don't overlap.
+    """
     offset_range = Covered("id", 0, 5, 9)
     assert (offset_range.overlaps(other_range), other_range.overlaps(offset_range)) == (
         overlap,

@@ -1,4 +1,4 @@
-"""A receipt's numbers: what is missing, what splits come to, and that its digest is its plan's."""
+"""The counts of a receipt: missing offsets, totals of splits, and the digest of its plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TWO = SplitCounts("t", 1, 0, 9, 9, 9, 200, 9, 0, 0, 9, 0, 0, late=4, early=8, ro
 
 
 def test_what_is_missing_was_there_and_held_nothing_visible() -> None:
-    """The range without what was read and what was skipped."""
+    """`missing` is the range without the offsets that were read and skipped."""
     assert (ONE.missing, TWO.missing) == (30, 0)
 
 
 def test_a_windows_totals() -> None:
-    """Each number for itself; of no splits all are 0."""
+    """Each count of a window is the sum over its splits, and 0 without splits."""
     assert Counts.total(iter([ONE, TWO])) == Counts(
         read=49,
         bytes=1_200,
@@ -41,7 +41,7 @@ def test_a_windows_totals() -> None:
 
 
 def test_a_split_of_which_nothing_was_read() -> None:
-    """It was gone through to its end, and every count is 0."""
+    """A split without messages was read to its end, and each of its counts is 0."""
     assert SplitCounts.of_nothing(Split("t", 3, 10, 100, 4, 5)) == SplitCounts(
         topic="t",
         partition=3,
@@ -61,12 +61,12 @@ def test_a_split_of_which_nothing_was_read() -> None:
 
 
 def test_of_nothing_the_checksums_are_0() -> None:
-    """Sixteen digits each."""
+    """The checksums of no rows are sixteen zeros."""
     assert Checksums() == Checksums("0000000000000000", "0000000000000000")
 
 
 def receipt(digest: str) -> Receipt:
-    """A receipt of the plan."""
+    """Returns a receipt of the plan with this digest."""
     return Receipt(
         PLAN,
         digest,
@@ -85,7 +85,7 @@ def receipt(digest: str) -> Receipt:
 
 
 def test_a_receipts_digest_is_its_plans() -> None:
-    """Another one is damage, and the window is named."""
+    """A receipt with another digest than its plan's raises ValueError with the window."""
     assert receipt(PLAN.digest).window == PLAN.window
     with pytest.raises(
         ValueError,

@@ -1,4 +1,7 @@
-"""What was wrong with messages is counted in words without values, by kinds that are bounded."""
+"""Refused messages are counted by the kind of their fault, in texts without values.
+
+The number of kinds is bounded.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +65,16 @@ from windrow.ingest.model.refusal_summary import (
     ],
 )
 def test_a_detail_in_words(reason: str, detail: str | None, words: str) -> None:
-    """The place in the document first, without indices; the place in the text not at
-    all; without a detail the reason.
+    """A kind has the path without indices first, and no position in the text.
+
+    Without a detail it is the reason.
     """
     assert in_words(reason, detail) == words
 
 
 @pytest.mark.parametrize(("length", "shown"), [(199, 199), (200, 200), (201, 200), (900, 200)])
 def test_words_have_an_end(length: int, shown: int) -> None:
-    """At most 200 characters, the last three of which say that there was more."""
+    """A kind has at most 200 characters and ends with three dots if it was longer."""
     path = "$." + "a" * (length - len("$. expected int"))
     words = in_words("wrong_type", f"Expected int - at {path}")
     assert len(words) == shown
@@ -79,20 +83,21 @@ def test_words_have_an_end(length: int, shown: int) -> None:
 
 
 def add(refusals: Refusals, reasons: list[str], details: list[str | None] | list[str]) -> None:
-    """Dead letters of one stage, at offset 0."""
+    """Adds dead letters of one stage, at offset 0."""
     refusals.add(["value"] * len(reasons), reasons, details, [0] * len(reasons))
 
 
 def kinds_of(refusals: Refusals) -> Kinds:
-    """What was wrong with those of the one stage."""
+    """Returns the kinds of the only stage."""
     (refused,) = refusals.by_stage()
     assert refused.count == sum(n for _, n in refused.kinds)
     return refused.kinds
 
 
 def test_stages_are_told_apart() -> None:
-    """Each has its own count, kinds and first offsets, of which three are kept, in the
-    order in which they came.
+    """Each stage has its own count, kinds and first offsets.
+
+    The first three offsets are kept, in the order of arrival.
     """
     refusals = Refusals()
     assert refusals.by_stage() == ()
@@ -105,7 +110,7 @@ def test_stages_are_told_apart() -> None:
 
 
 def test_refusals_are_counted_by_kind() -> None:
-    """Alike ones together, the most frequent first, equal ones in the order of their names."""
+    """Equal refusals are counted together, the most frequent kind first, then by name."""
     refusals = Refusals()
     add(refusals, ["b", "a", "c"], ["b", "a", "c"])
     add(refusals, ["c", "b"], [None, None])
@@ -115,7 +120,7 @@ def test_refusals_are_counted_by_kind() -> None:
 
 
 def test_kinds_are_told_apart_by_their_details() -> None:
-    """Two messages that were refused for one reason may want two things fixed."""
+    """Refusals with the same reason and different details are different kinds."""
     refusals = Refusals()
     add(
         refusals,
@@ -130,13 +135,13 @@ def test_kinds_are_told_apart_by_their_details() -> None:
 
 @pytest.mark.parametrize(("details", "offsets"), [(["a"], [1, 2]), (["a", "b"], [1])])
 def test_each_refusal_has_all_parts(details: list[str], offsets: list[int]) -> None:
-    """One part without the others is a mistake."""
+    """A refusal without one of its parts raises ValueError."""
     with pytest.raises(ValueError, match="argument"):
         Refusals().add(["value"] * 2, ["a", "b"], details, offsets)
 
 
 def test_at_most_ten_kinds_are_told_apart() -> None:
-    """All others together come last, whatever their number."""
+    """At most ten kinds are listed, and all other kinds together come last."""
     refusals = Refusals()
     add(refusals, [f"{n:02}" for n in range(12)] + ["00"], [None] * 13)
     kinds = kinds_of(refusals)
@@ -146,8 +151,9 @@ def test_at_most_ten_kinds_are_told_apart() -> None:
 
 
 def test_at_most_two_hundred_kinds_are_kept() -> None:
-    """A kind that is known is counted on; what is new beyond them counts as others, so
-    memory is bounded.
+    """At most two hundred kinds are kept, so that memory is bounded.
+
+    Known kinds are still counted. New kinds beyond the limit count as others.
     """
     refusals = Refusals()
     add(refusals, [f"{n:03}" for n in range(201)], [None] * 201)
@@ -158,8 +164,9 @@ def test_at_most_two_hundred_kinds_are_kept() -> None:
 
 
 def test_bounded_keeps_the_most_frequent() -> None:
-    """And names nothing where there is nothing else; what is called others already is
-    added to the others.
+    """`most_frequent` keeps the most frequent kinds and adds the rest to the others.
+
+    It lists no others if there are none.
     """
     counts = Counter({"a": 3, "b": 5, "c": 1})
     assert most_frequent(counts, 3) == (("b", 5), ("a", 3), ("c", 1))

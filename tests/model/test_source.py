@@ -1,4 +1,4 @@
-"""What a source selects, and positions as they are written on a command line."""
+"""The selection of a source, and positions as they are written on a command line."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ THREE = datetime(2026, 1, 2, 3, tzinfo=UTC)
     ],
 )
 def test_a_selection(selection: Selection, selected: list[TopicPartition], text: str) -> None:
-    """What it selects, and how people read it."""
+    """A selection has the right topic-partitions and text."""
     assert [tp for tp in (A0, A1, B0) if selects(selection, tp)] == selected
     assert selection_text(selection) == text
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    """Not a part of one."""
+    """A pattern matches only whole names."""
     assert Pattern("orders").matches("orders")
     assert not Pattern("orders").matches("orders-2")
     assert not Pattern("orders").matches("my-orders")
 
 
 def test_offsets_as_flink_writes_them() -> None:
-    """Spaces, and a semicolon at the end, are no matter."""
+    """Flink's form of offsets is read. Spaces and a final semicolon are ignored."""
     assert flink_offsets(" partition:0, offset:42 ;partition:10,offset:0; ") == {0: 42, 10: 0}
 
 
@@ -68,7 +68,7 @@ def test_offsets_as_flink_writes_them() -> None:
     ],
 )
 def test_what_flink_would_not_write_is_refused(text: str, words: str) -> None:
-    """With the number of the part, or the partition."""
+    """Other forms of offsets raise ValueError with the number of the part, or the partition."""
     with pytest.raises(ValueError, match=words):
         flink_offsets(text)
 
@@ -88,7 +88,7 @@ def test_what_flink_would_not_write_is_refused(text: str, words: str) -> None:
     ],
 )
 def test_a_position_on_a_command_line(text: str, expected: Initializer) -> None:
-    """What follows the question mark is what to do where there is no answer."""
+    """A position on a command line is read. The part after the question mark is the fallback."""
     assert parse_initializer(text, ["a"]) == expected
 
 
@@ -108,7 +108,7 @@ def test_a_position_on_a_command_line(text: str, expected: Initializer) -> None:
     ],
 )
 def test_what_is_no_position_says_why(text: str, words: str) -> None:
-    """With what was written, and where to read what it can be."""
+    """An invalid position raises SpecError that quotes it and refers to the help."""
     with pytest.raises(SpecError, match=words) as excinfo:
         parse_initializer(text, ["a"])
     assert excinfo.value.message.startswith(f"{text!r} is not a position: ")
@@ -118,7 +118,7 @@ def test_what_is_no_position_says_why(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])
 def test_offsets_by_partition_alone_need_one_topic(topics: list[str]) -> None:
-    """Whose would they be else?"""
+    """Offsets by partition alone need exactly one topic, because they would be ambiguous."""
     with pytest.raises(
         ValueError,
         match=r"^offsets by partition alone need exactly one topic: write them by topic$",
@@ -127,7 +127,7 @@ def test_offsets_by_partition_alone_need_one_topic(topics: list[str]) -> None:
 
 
 def test_a_moment_is_an_instant_or_milliseconds() -> None:
-    """In UTC."""
+    """A moment is an instant or milliseconds, and becomes an instant in UTC."""
     for text in ("2026-01-02T03:00:00Z", "1767322800000", " 1767322800000 "):
         assert (moment(text), moment(text).tzinfo) == (THREE, UTC)
     assert moment("1767322800500").microsecond == 500_000

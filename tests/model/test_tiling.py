@@ -1,5 +1,6 @@
-"""A boundary is moved between its frozen neighbours, mark by mark: each bound has its
-own small case.
+"""A boundary is clamped between its frozen neighbours, mark by mark.
+
+Each limit has its own small case.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def move_mark(own_mark: Mark, lower: Mark | None = None, upper: Mark | None = None) -> Mark:
-    """One mark between its neighbours'."""
+    """Returns a mark that is clamped between its neighbours' marks."""
     below = None if lower is None else boundary(hour(1), lower)
     above = None if upper is None else boundary(hour(3), upper)
     (moved_mark,) = clamp(boundary(hour(2), own_mark), below, above).marks
@@ -23,12 +24,12 @@ def move_mark(own_mark: Mark, lower: Mark | None = None, upper: Mark | None = No
 
 
 def marks(clamped_boundary: Boundary) -> list[tuple[str, int, int, str]]:
-    """All marks, in short."""
+    """Returns all marks as tuples."""
     return [(m.topic, m.partition, m.offset, m.origin) for m in clamped_boundary.marks]
 
 
 def error_position(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
-    """Where an error says it is."""
+    """Returns the place of an error."""
     return error.stage, error.topic, error.partition, error.offset
 
 
@@ -51,8 +52,10 @@ def error_position(error: WindrowError) -> tuple[str, str | None, int | None, in
 def test_a_mark_is_at_least_its_lower_neighbours(
     own_mark: Mark, lower: Mark, expected: Mark
 ) -> None:
-    """Moved only where it lies below; a log start exactly at a cut that is proven lost
-    nothing, at another log start it may have.
+    """A mark below its lower neighbour's is raised to it.
+
+    A log start exactly at a proven mark has lost nothing. At another log start messages may be
+    lost.
     """
     assert move_mark(own_mark, lower=lower) == expected
 
@@ -71,8 +74,9 @@ def test_a_mark_is_at_least_its_lower_neighbours(
 def test_a_mark_is_at_most_its_upper_neighbours(
     own_mark: Mark, upper: Mark, expected: Mark
 ) -> None:
-    """Moved only where it lies above; one that was a log start still is: what lay
-    before it is gone.
+    """A mark above its upper neighbour's is lowered to it.
+
+    A log start stays a log start, because the messages before it are gone.
     """
     assert move_mark(own_mark, upper=upper) == expected
 
@@ -84,7 +88,10 @@ def test_a_mark_is_at_most_its_upper_neighbours(
 def test_of_two_witnesses_at_one_offset_the_older_counts(
     own_epoch: int | None, lower: int | None, expected: int | None
 ) -> None:
-    """It tells of more; epoch 0 is a witness too."""
+    """Of two leader epochs at one offset the older one is kept, because it proves more.
+
+    Epoch 0 is a leader epoch too.
+    """
     assert move_mark(mark(5, "end", own_epoch), lower=mark(5, "settled", lower)) == mark(
         5, "end", expected
     )
@@ -94,7 +101,10 @@ def test_of_two_witnesses_at_one_offset_the_older_counts(
 
 
 def test_a_witness_of_another_offset_is_not_taken_over() -> None:
-    """It says nothing of what lies between."""
+    """The leader epoch of another offset isn't used.
+
+    It says nothing about the offsets between.
+    """
     assert move_mark(
         mark(5, "end", None), lower=mark(4, "settled", 1), upper=mark(6, "settled", 1)
     ) == mark(5, "end", None)
@@ -104,7 +114,7 @@ def test_a_witness_of_another_offset_is_not_taken_over() -> None:
 
 
 def test_alone_a_boundary_stays_what_it_is() -> None:
-    """Without neighbours nothing is moved or forgotten, its start marks included."""
+    """A boundary without neighbours stays unchanged, including its start marks."""
     own_boundary = boundary(
         hour(2),
         mark(5),
@@ -116,7 +126,10 @@ def test_alone_a_boundary_stays_what_it_is() -> None:
 
 
 def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
-    """A topic that isn't selected any more is `removed` there, and its topic is still known."""
+    """A mark that only the lower neighbour has is carried on as `removed`.
+
+    Its topic stays known.
+    """
     clamped_boundary = clamp(
         boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None
     )
@@ -129,9 +142,10 @@ def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
 def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(
     partitions: int, origin: str
 ) -> None:
-    """Resolved before the partition was added, frozen after a lower one that has it: it is read on.
+    """A partition that was added after the boundary was resolved is `clamped` and still read.
 
-    Seen and not chosen, it isn't.
+    The lower neighbour was frozen earlier and has the partition. A partition that was seen and
+    not selected is `removed`.
     """
     lower = boundary(hour(1), mark(3), mark(4, partition=1))
     clamped_boundary = clamp(
@@ -142,8 +156,9 @@ def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(
 
 @pytest.mark.parametrize(("lower", "own_partitions"), [(1, 2), (2, 1)])
 def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own_partitions: int) -> None:
-    """Whichever of the two was resolved later saw more; what one of them counted is
-    never forgotten.
+    """A topic has the greatest number of partitions that either boundary saw.
+
+    The boundary that was resolved later may have seen more.
     """
     clamped_boundary = clamp(
         boundary(hour(2), mark(5), partition_counts={"t": own_partitions}),
@@ -154,7 +169,10 @@ def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own_partitio
 
 
 def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
-    """It is not read before some later boundary: neither mark nor topic nor start mark."""
+    """Marks, topics and start marks that the upper neighbour lacks are left out.
+
+    They are read from a later boundary on.
+    """
     own_boundary = boundary(
         hour(2), mark(5), mark(3, topic="u"), start_marks=(mark(2, "position", topic="u"),)
     )
@@ -163,8 +181,9 @@ def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
 
 
 def test_a_partition_that_the_upper_neighbour_has_at_0_is_at_0() -> None:
-    """One that was added after the upper boundary was resolved belongs, whole, to a
-    later window.
+    """A partition that the upper neighbour lacks in a known topic is at 0.
+
+    It was added after the upper boundary was resolved, and belongs to a later window.
     """
     clamped_boundary = clamp(
         boundary(hour(2), mark(5), mark(3, partition=1)), None, boundary(hour(3), mark(8))
@@ -173,8 +192,9 @@ def test_a_partition_that_the_upper_neighbour_has_at_0_is_at_0() -> None:
 
 
 def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
-    """Neither this boundary nor the lower one has the partition, the upper one does:
-    unless it is cut here, nobody reads what it held.
+    """A partition that only the upper neighbour has is carried on at 0.
+
+    Without this mark its messages would never be read.
     """
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
     clamped_boundary = clamp(boundary(hour(2), mark(5), partition_counts={"t": 2}), lower, upper)
@@ -185,14 +205,17 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
 
 
 def test_a_partition_that_only_the_lower_neighbour_lacks_keeps_its_own_cut() -> None:
-    """It was added since, is chosen here and read above: nothing is carried on over its mark."""
+    """A partition that only the lower neighbour lacks keeps its own mark.
+
+    It was added since the lower boundary, is selected here and is read above.
+    """
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
     clamped_boundary = clamp(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, "settled")]
 
 
 def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None:
-    """Its number of partitions is nobody else's, also where that is none."""
+    """A topic that the lower neighbour lacks keeps its own number of partitions, even 0."""
     clamped_boundary = clamp(
         boundary(hour(2), mark(5), partition_counts={"u": 0}), boundary(hour(1), mark(3)), None
     )
@@ -200,8 +223,9 @@ def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None
 
 
 def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
-    """What is carried on from the lower neighbour isn't begun at 0 again because the
-    upper one has it too.
+    """A partition that is carried on from the lower neighbour keeps that mark.
+
+    It doesn't begin at 0 again because the upper neighbour has it too.
     """
     lower, upper = (
         boundary(hour(1), mark(3), mark(4, partition=1)),
@@ -212,7 +236,7 @@ def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
 
 
 def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
-    """It begins where the upper one says, not here."""
+    """A topic that only the upper neighbour knows begins there and isn't added here."""
     clamped_boundary = clamp(
         boundary(hour(2), mark(5)),
         boundary(hour(1), mark(3)),
@@ -225,7 +249,10 @@ def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
 
 
 def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_partition() -> None:
-    """Where it is known, the window begins at the lower neighbour's cut."""
+    """A start mark is kept only if the lower neighbour lacks the topic-partition.
+
+    Otherwise the window begins at the lower neighbour's mark.
+    """
     own_boundary = boundary(
         hour(2),
         mark(5),
@@ -238,7 +265,7 @@ def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_
 
 
 def test_a_begin_is_moved_down_with_its_cut() -> None:
-    """Behind its cut it would be no boundary; it stays what it is where it lies below."""
+    """A start mark above its lowered mark is lowered with it; one below stays unchanged."""
     own_boundary = boundary(hour(2), mark(5), start_marks=(mark(4, "position"),))
     assert clamp(own_boundary, None, boundary(hour(3), mark(3))).start_marks == (
         mark(3, "clamped"),
@@ -249,8 +276,10 @@ def test_a_begin_is_moved_down_with_its_cut() -> None:
 
 
 def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
-    """An earlier boundary was frozen meanwhile that doesn't know the topic-partition:
-    the error names the first such one.
+    """A missing start mark raises UnreachableError, so that the window runs again.
+
+    An earlier boundary that lacks the topic-partition was frozen meanwhile. The error names the
+    first such topic-partition.
     """
     own_boundary = boundary(hour(2), mark(5), mark(7, topic="u"), mark(7, partition=1, topic="u"))
     with pytest.raises(
@@ -266,7 +295,7 @@ def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
 
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_a_neighbour_of_another_source_is_refused(side: str) -> None:
-    """On either side: of another cluster, or of another topic of the same name."""
+    """A neighbour of another cluster, or with another topic id, raises IdentityError."""
     for own_boundary in (
         boundary(hour(2), mark(5), cluster="d"),
         boundary(hour(2), mark(5), t="other"),
@@ -283,7 +312,7 @@ def test_a_neighbour_of_another_source_is_refused(side: str) -> None:
 
 
 def test_two_clusters_are_told_with_both_labels() -> None:
-    """Which boundary is of which cluster, and what going on would mean."""
+    """The error about two clusters has both labels and the consequences."""
     texts = (
         r"boundaries 2026-01-02T01:00:00Z and 2026-01-02T02:00:00Z are of two clusters, c and d"
         r" .*windrow rebase SPEC"
@@ -294,7 +323,10 @@ def test_two_clusters_are_told_with_both_labels() -> None:
 
 
 def test_two_topics_of_one_name_are_told_with_both_ids() -> None:
-    """The first that differs; those that only one side knows are nobody's concern."""
+    """The error about two topics of one name has both ids of the first such topic.
+
+    Topics that only one boundary knows are ignored.
+    """
     own_boundary = boundary(hour(2), mark(5), mark(5, topic="a"), mark(5, topic="u"), u="anew")
     neighbour = boundary(hour(1), mark(3), mark(3, topic="u"), mark(3, topic="z"))
     with pytest.raises(
@@ -310,8 +342,10 @@ def test_two_topics_of_one_name_are_told_with_both_ids() -> None:
 
 
 def test_a_window_goes_from_cut_to_cut() -> None:
-    """Of what the start doesn't know from the start mark, or nothing where there is none; of
-    a new partition of a known topic from 0.
+    """A window's ranges go from mark to mark.
+
+    A topic-partition that the start lacks begins at its start mark. Without one it isn't read.
+    A new partition of a known topic begins at 0.
     """
     start = boundary(hour(1), mark(3), mark(2, topic="gone"))
     stop = boundary(
@@ -331,13 +365,16 @@ def test_a_window_goes_from_cut_to_cut() -> None:
 
 
 def test_a_begin_does_not_count_where_the_start_knows_better() -> None:
-    """The window goes on where the one before ended, also at offset 0."""
+    """A start mark doesn't count if the start boundary has a mark, even at offset 0."""
     stop = boundary(hour(2), mark(5), start_marks=(mark(4),))
     assert offset_ranges(boundary(hour(1), mark(0)), stop) == {T0: (mark(0), mark(5))}
 
 
 def test_inverted_boundaries_are_no_window() -> None:
-    """Equal cuts are an empty range; one below the other was frozen by another ledger."""
+    """Equal marks give an empty range, and inverted marks raise ValueError.
+
+    Inverted marks come from another ledger.
+    """
     assert offset_ranges(boundary(hour(1), mark(5)), boundary(hour(2), mark(5))) == {
         T0: (mark(5), mark(5))
     }

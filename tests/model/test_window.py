@@ -14,13 +14,13 @@ END = START + timedelta(microseconds=1)
 
 
 def test_a_window_in_time() -> None:
-    """Its key is its start; its span both ends."""
+    """A window in time has its start as key, and both ends as span."""
     window = Window("p", START, END)
     assert (window.key, window.span) == ("2026-01-02T03:00:00Z", (START, END))
 
 
 def test_a_micro_batch() -> None:
-    """Its key is its name; it has no span."""
+    """A micro-batch has its name as key, and no span."""
     window = Window("p", 0, 1)
     assert (window.key, window.span) == ("batch-000000000", None)
 
@@ -29,7 +29,7 @@ def test_a_micro_batch() -> None:
     ("start", "end"), [(START, START), (END, START), (1, 1), (1, 3), (2, 1), (START, 2), (1, START)]
 )
 def test_what_has_no_length_is_no_window(start: Label, end: Label) -> None:
-    """Nor two batches, nor a mixture."""
+    """A window without length, of two batches, or of mixed labels raises ValueError."""
     with pytest.raises(
         ValueError,
         match=r"^a window must end after it starts, a micro-batch with the next number: .* / .*$",
@@ -42,6 +42,6 @@ def test_what_has_no_length_is_no_window(start: Label, end: Label) -> None:
     [(-1, 0, "start"), (START.replace(tzinfo=None), END, "start"), (1, -1, "end")],
 )
 def test_its_ends_are_labels(start: Label, end: Label, field: str) -> None:
-    """The wrong one is named."""
+    """An end that is no valid label raises ValueError with the field's name."""
     with pytest.raises(ValueError, match=f"^{field} must"):
         Window("p", start, end)

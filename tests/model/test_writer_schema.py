@@ -1,4 +1,4 @@
-"""A writer's schema: its digest is of all that it is, and of nothing else."""
+"""The digest of a writer's schema covers all its contents and nothing else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ SCHEMA = WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"), ("c", "")))
 
 
 def test_its_digest_stays() -> None:
-    """Receipts keep it for ever, so it is never another one; the id is not in it, for a
-    GUID names the same schema.
+    """The digest never changes, because receipts keep it.
+
+    It doesn't cover the id, because a GUID names the same schema.
     """
     assert SCHEMA.digest == "63ae256c3c356fa6713397d14f33cd24ef7101d5b747772d2707e8888548ba77"
     assert (
@@ -35,15 +36,15 @@ def test_its_digest_stays() -> None:
     ],
 )
 def test_another_schema_has_another_digest(other_schema: WriterSchema) -> None:
-    """In whatever it differs: kind, text, what it refers to, and in which order."""
+    """Another kind, text or reference, or another order of references, has another digest."""
     assert other_schema.digest != SCHEMA.digest
 
 
 def test_its_size() -> None:
-    """Characters of it and of all that it refers to, with their names."""
+    """The size is the number of characters of the schema and its references, with their names."""
     assert (SCHEMA.size, WriterSchema("7", "AVRO", "").size) == (6 + 3 + 2 + 1, 0)
 
 
 def test_it_survives() -> None:
-    """As JSON and back."""
+    """A schema is the same after it is written as JSON and read back."""
     assert from_json(to_json(SCHEMA), WriterSchema) == SCHEMA

@@ -1,5 +1,5 @@
-"""Which modules are mutated, by which tests each is judged, and which mutants nothing
-can tell from the code.
+"""The modules that are mutated, the tests that judge each, and the mutants that no test can
+tell from the code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MORE = {
     "ingest/model/plan.py": ("tests/model/test_window.py",),
     "ingest/model/tiling.py": ("tests/source/enumerator/test_boundary_diff.py",),
 }
-"""Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
+"""More tests of a module besides its own: tests of larger parts that use it."""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "ingest/formats/json/strict.py": {
@@ -139,11 +139,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
     },
 }
-"""By module: the lines that a mutant changes, and why no test can tell it from the code."""
+"""By module: the lines that a mutant changes, and the reason why no test can tell it from the
+code.
+"""
 
 
 def modules(root: Path) -> list[str]:
-    """Their paths, in order; mutmut leaves decorated functions alone, properties among them."""
+    """Returns the paths of the mutated modules in order. mutmut skips decorated functions,
+    properties included.
+    """
     inside = [
         str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).glob("*.py")
     ]
@@ -158,8 +162,8 @@ def _has_mutants(code: str) -> bool:
 
 
 def judges_of(module: str) -> tuple[str, ...]:
-    """The test file of a module's own, which lies where the module does, and those that
-    stand in `MORE`.
+    """Returns the test file of a module's own, at the same path below tests, and those in
+    `MORE`.
     """
     path = Path("tests", *Path(module).parts[1:])
     return (str(path.with_name(f"test_{path.name}")), *MORE.get(module, ()))

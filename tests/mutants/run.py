@@ -1,10 +1,9 @@
-"""Counts the small mistakes in the pure modules that the tests notice: mutmut over each
-module, against that module's own tests.
+"""Counts the mutants of the pure modules that the tests notice: mutmut on each module, judged
+by the module's own tests.
 
-`python -m tests.mutants.run` runs all, `python -m tests.mutants.run model/grid
-plan` those whose path holds one of the words. Each module has a folder of its own in
-`.windrow/mutants`, with copies of the code and the tests, so nothing of the working
-tree is touched.
+`python -m tests.mutants.run` runs all modules, `python -m tests.mutants.run model/grid plan`
+those whose path contains one of the words. Each module has its own folder in
+`.windrow/mutants`, with copies of the code and the tests, so the working tree doesn't change.
 """
 
 from __future__ import annotations
@@ -72,7 +71,17 @@ _STRING = re.compile(r'"[^"]*"')
 
 @dataclass(frozen=True)
 class Score:
-    """What became of a module's mutants. `alive`: the diffs of those that no test noticed."""
+    """The results of a module's mutants.
+
+    Attributes:
+        module: path of the module.
+        mutants: number of mutants.
+        wording: number of survivors that change only the words of a sentence.
+        equivalent: number of survivors that are listed as equivalent.
+        alive: diffs of the other survivors.
+        stale: listed diffs that aren't among the survivors.
+        seconds: duration in seconds.
+    """
 
     module: str
     mutants: int
@@ -84,17 +93,19 @@ class Score:
 
     @property
     def counted(self) -> int:
-        """Without those that change nothing, and those that only change the words of a sentence."""
+        """Number of mutants, without equivalent ones and those that change only the words of a
+        sentence.
+        """
         return self.mutants - self.wording - self.equivalent
 
     @property
     def killed(self) -> int:
-        """Returns how many some test noticed."""
+        """Returns the number of mutants that a test noticed."""
         return self.counted - len(self.alive)
 
 
 def measure(module: str) -> Score:
-    """Run one module's mutants against its tests."""
+    """Runs one module's mutants against its tests."""
     begun = time.monotonic()
     folder = PLACE / module.removesuffix(".py").replace("/", ".")
     prepare(folder, module)
@@ -126,10 +137,10 @@ def measure(module: str) -> Score:
 
 
 def prepare(folder: Path, module: str) -> None:
-    """A folder that looks like the repository's root, with copies."""
+    """Makes a folder like the repository's root, with copies."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name in ("windrow", "tests"):  # the links in it become folders
+    for name in ("windrow", "tests"):  # links in it become folders
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
         )
@@ -139,8 +150,8 @@ def prepare(folder: Path, module: str) -> None:
 
 
 def output(folder: Path, *command: str) -> str:
-    """What a command prints; its failure ends all."""
-    # far from UTC, where it makes a difference which is meant
+    """Runs a command, and returns what it prints. A failure ends the program."""
+    # a time zone far from UTC, so that a mix-up of both is noticed
     environment = os.environ | {"PYTHONPATH": "", "TZ": "<+0545>-5:45"}
     done = subprocess.run(
         command,
@@ -157,7 +168,7 @@ def output(folder: Path, *command: str) -> str:
 
 
 def changed_lines(diff: str) -> str:
-    """The lines that a diff takes away and adds, without their indentation."""
+    """Returns the lines that a diff removes and adds, without their indentation."""
     lines = [
         line
         for line in diff.splitlines()
@@ -167,7 +178,9 @@ def changed_lines(diff: str) -> str:
 
 
 def is_wording(change: str) -> bool:
-    """Returns whether only the words of a sentence changed: a string with a space in it."""
+    """Returns whether a change affects only the words of a sentence: a string with a space in
+    it.
+    """
     old_line, _, new_line = change.partition("\n+ ")
     olds, news = _STRING.findall(old_line), _STRING.findall(new_line)
     differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]
@@ -184,7 +197,7 @@ def _plain(line: str) -> str:
 
 
 def tell(score: Score) -> None:
-    """Print what lives."""
+    """Prints the survivors and the stale entries."""
     for change in score.alive:
         print(change, end="\n\n", flush=True)
     for change in score.stale:
@@ -196,7 +209,7 @@ def tell(score: Score) -> None:
 
 
 def report(scores: Sequence[Score]) -> bool:
-    """Print one line for each module, and for all; whether the goal is reached."""
+    """Prints one line for each module and one for all, and returns whether the goal is reached."""
     print(f"{'module':40}{'mutants':>9}{'counted':>9}{'killed':>8}{'score':>8}{'seconds':>9}")
     totals = [
         (
@@ -222,7 +235,7 @@ def report(scores: Sequence[Score]) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """0 if the goal is reached, 1 if not."""
+    """Runs the chosen modules, and returns the exit code: 0 if the goal is reached, 1 if not."""
     chosen = [
         module for module in modules(ROOT) if not words or any(word in module for word in words)
     ]

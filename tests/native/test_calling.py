@@ -1,5 +1,6 @@
-"""What numba compiles is kept on disk and loaded without numba, and nothing that is
-kept can do harm.
+"""Functions that numba compiled are kept on disk and loaded without numba.
+
+Kept files can do no harm.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def times(x):
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a compiled function that calls a part in another module; the user's
-    cache is beside it.
+    """A folder with a compiled function that calls a function of another module.
+
+    The user's cache is in a folder next to it.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "package"
@@ -69,13 +71,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def read_only(package: Path) -> Path:
-    """The package where nothing can be written beside it."""
+    """The package, in a folder where nothing can be written."""
     (package / "__pycache__").write_text("no folder")
     return package
 
 
 class Loaded:
-    """The functions, loaded as in a new process, and whether they had to be made."""
+    """The functions, loaded as in a new process, and whether they had to be compiled."""
 
     def __init__(self) -> None:
         for name in ("times", "factor"):
@@ -106,7 +108,10 @@ def code_files(below: Path) -> list[Path]:
 
 
 def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None:
-    """Beside Python's own compiled modules; the function says the same both times."""
+    """The second process loads the code that the first one compiled, and gets the same results.
+
+    The code is next to Python's own compiled modules.
+    """
     first, second = load(package), load(package)
     assert (came_from_disk(first), came_from_disk(second)) == (False, True)
     assert (first.times(2), second.times(2)) == (7, 7)
@@ -116,8 +121,9 @@ def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None
 def test_python_that_writes_no_bytecode_keeps_machine_code(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PYTHONDONTWRITEBYTECODE, which containers set, is about modules that take a moment
-    to compile, not a minute.
+    """PYTHONDONTWRITEBYTECODE doesn't apply to machine code, which takes a minute to compile.
+
+    Containers set it, but it is meant for modules that compile quickly.
     """
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert [came_from_disk(load(package)) for _ in range(2)] == [False, True]
@@ -127,7 +133,7 @@ def test_python_that_writes_no_bytecode_keeps_machine_code(
 def test_code_is_loaded_where_another_user_has_kept_it(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An environment that its user may only read is not compiled a second time."""
+    """A user who may only read an environment loads its code and doesn't compile it again."""
     load(package)
 
     def refused(*_: object, **__: object) -> None:
@@ -138,8 +144,9 @@ def test_code_is_loaded_where_another_user_has_kept_it(
 
 
 def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None:
-    """Also if only a module beside it was edited: numba itself looks at the function's
-    own file alone.
+    """Code is compiled again if any of its modules changed.
+
+    numba itself checks only the function's own file.
     """
     assert load(package).times(2) == 7
     (package / "factor.py").write_text(FACTOR.replace("x * 3", "(x * 5)"))
@@ -150,7 +157,7 @@ def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None
 def test_code_with_bounds_checks_is_kept_apart(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """numba's settings by the environment make other code."""
+    """Code with bounds checks is kept in another file, as numba's environment changes the code."""
     load(package)
     monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
     assert not came_from_disk(load(package))
@@ -159,8 +166,9 @@ def test_code_with_bounds_checks_is_kept_apart(
 def test_generic_code_is_for_every_processor_of_its_kind(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image's code is found on another machine than it was built on, which is said by
-    numba's own setting; other code isn't.
+    """Generic code is found on another processor, and other code isn't.
+
+    NUMBA_CPU_NAME=generic is for images that are built on another machine.
     """
     named = list[str]()
     for kind in ("generic", ""):
@@ -175,8 +183,9 @@ def test_generic_code_is_for_every_processor_of_its_kind(
 @pytest.mark.some(1)
 @pytest.mark.parametrize("end", [0, 10, 40, -1])
 def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> None:
-    """A file that a full disk or a power cut left short, in the only place there is:
-    the function is compiled once more, and kept again.
+    """A truncated file is compiled and kept again, even if it is the only copy.
+
+    A full disk or a power cut may truncate it.
     """
     load(read_only)
     (damaged,) = code_files(tmp_path)
@@ -186,7 +195,7 @@ def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> 
 
 
 def test_a_changed_byte_is_found(package: Path) -> None:
-    """Code is run: what is not what was written, to the bit, is made anew."""
+    """A file with a changed byte is compiled again, because its code would be run."""
     load(package)
     (damaged,) = code_files(package)
     data = bytearray(damaged.read_bytes())
@@ -197,8 +206,9 @@ def test_a_changed_byte_is_found(package: Path) -> None:
 
 
 def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function is compiled for this process; what was kept before stays, and
-    nothing half-written does.
+    """With a full disk the function is compiled for this process only.
+
+    The earlier file stays, and no partial file is left.
     """
     load(package)
     (file,) = code_files(package)
@@ -220,8 +230,9 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
 
 
 def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
-    """Two dimensions, numbers of a byte that are written to, a truth: the machine code
-    sees what numba's own function sees.
+    """Arrays and booleans reach the machine code as they reach numba's own function.
+
+    The arrays are two-dimensional, or of bytes that the code writes to.
     """
     functions, numbers, octets = (
         load(package).functions,
@@ -244,15 +255,16 @@ def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
     ],
 )
 def test_other_arrays_are_refused(package: Path, numbers: Any) -> None:
-    """Another type, shape or stride, or memory that may not be written to, would be
-    read or written as what it isn't.
-    """
+    """An array of another type, shape or stride, or a read-only one, raises TypeError."""
     with pytest.raises(TypeError, match="contiguous array of int64"):
         load(package).functions.at(numbers, 0)
 
 
 def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Path) -> None:
-    """Made so for tests; the number behind the array is not read."""
+    """Code with bounds checks raises IndexError and doesn't read beyond the array.
+
+    Only tests compile it so.
+    """
     script = (
         "import numpy as np; from windrow.ingest.native.calling import Compiled;"
         " Compiled('times').at(np.zeros(3, np.int64), 3)"
@@ -270,7 +282,7 @@ def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Pat
 
 
 def test_code_calls_functions_of_c(package: Path) -> None:
-    """They are found in the process, also where the code comes from disk."""
+    """Compiled code can call functions of C, also after it is loaded from disk."""
     (package / "times.py").write_text(SINE)
     first, second = load(package), load(package)
     assert (first.times(1), second.times(1), came_from_disk(second)) == (841, 841, True)
@@ -281,7 +293,10 @@ def test_code_calls_functions_of_c(package: Path) -> None:
 def test_where_the_package_can_not_be_written_the_code_is_the_users(
     read_only: Path, tmp_path: Path, umask: int
 ) -> None:
-    """In a folder that nobody else may write to, or read, whatever else the user shares."""
+    """If the package can't be written, the code is in the user's cache.
+
+    Other users can neither read nor write its folder, whatever the umask is.
+    """
     (tmp_path / "cache").mkdir()
     old_umask = os.umask(umask)
     try:
@@ -298,9 +313,7 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(
 def test_what_others_could_have_put_there_is_not_loaded(
     read_only: Path, tmp_path: Path, open_to_all: str
 ) -> None:
-    """Code in a folder that anybody may write to, or may put another one in the place
-    of, could be anybody's.
-    """
+    """Code isn't loaded from a folder that other users may write to or replace."""
     folder = tmp_path / "cache" / open_to_all
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -311,9 +324,9 @@ def test_what_others_could_have_put_there_is_not_loaded(
 @pytest.mark.some(1)
 @pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
 def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
-    """Who made it may let it lead elsewhere a moment later.
+    """A symbolic link in the cache's path isn't trusted, as its owner may change its target.
 
-    A folder is, also where everybody may write, but not to what is another's.
+    A real folder is trusted, even below a folder with the sticky bit that all may write to.
     """
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     link_path = tmp_path / "cache" / link
@@ -326,7 +339,7 @@ def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, 
 
 
 def test_a_user_without_a_home_compiles(read_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one whose number nobody knows, in a container that can't be written."""
+    """A user without a home folder compiles in each process, as in a read-only container."""
     for name in ("XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
@@ -340,8 +353,9 @@ SCRIPT = (
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
-    """One has it made, and the other waits for that; both are right, and none of them holds
-    numba.
+    """Two processes that start at once get the right result, and the code is compiled once.
+
+    One waits for the other. Neither of them loads numba.
     """
     note = "with open(__file__ + '.made', 'a') as made:\n    made.write('x')\n"
     with (package / "times.py").open("a") as module:
@@ -374,8 +388,10 @@ if sys.argv[1:]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("words", [[], ["wait"]])
 def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[str]) -> None:
-    """It is made by another process, which goes on if the one that asked ends; from then on
-    it is ready, and loaded.
+    """`ready` doesn't wait for the compilation.
+
+    Another process compiles, even after the asking process has ended. Afterwards the function
+    is ready and loaded.
     """
     done = subprocess.run(
         [sys.executable, "-c", ASKING, *words],
@@ -396,15 +412,19 @@ def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[s
 def test_where_nothing_can_be_kept_who_asks_is_told_to_call(
     read_only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other process could hand it over, and a large window would be read slowly to its end."""
+    """`ready` is true if nothing can be kept, as no other process could hand over the code.
+
+    Otherwise a large window would be read slowly to its end.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(read_only / "__pycache__"))
     functions = Compiled("times")
     assert (functions.ready(), functions.times(2)) == (True, 7)
 
 
 def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
-    """An environment that one user has set up serves others: folder and file are as open
-    as Python's own, but for writing.
+    """All users who may read the package may read its code.
+
+    Folder and file have the permissions of Python's own, but aren't writable for others.
     """
     old_umask = os.umask(0o002)
     try:
@@ -419,7 +439,7 @@ def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
 def test_code_that_is_another_users_alone_is_made_anew(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder beside the package that may not be looked into is passed over."""
+    """A folder next to the package that can't be read is ignored."""
     load(package)
     (code,) = code_files(package)
     closed, stat, temporary = str(code.parent), os.stat, tempfile.TemporaryFile
@@ -442,22 +462,23 @@ def test_code_that_is_another_users_alone_is_made_anew(
 def test_files_where_the_user_is_are_not_imported(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code is made by the modules of this process, whatever lies in the working folder."""
+    """Code is compiled with the modules of this process, not with files of the working folder."""
     (tmp_path / "numbers.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
     assert load(package).times(2) == 7
 
 
 def test_code_that_cannot_be_made_is_told(package: Path) -> None:
-    """The error names the module, and has the last words of the process that tried."""
+    """A failed compilation raises RuntimeError with the module and the process's last output."""
     (package / "times.py").write_text(TIMES.replace("factor(x) + 1", "factor(x) + unknown"))
     with pytest.raises(RuntimeError, match=r"(?s)not compile times; .* with 1:\n.*unknown"):
         load(package)
 
 
 def test_a_worker_loads_no_numba() -> None:
-    """All that a task compiles is made elsewhere, or kept: a hundred megabytes that each
-    worker would hold.
+    """A worker doesn't load numba, which would need a hundred megabytes.
+
+    The code of a task is compiled elsewhere, or kept.
     """
     script = """
 import sys

@@ -1,4 +1,4 @@
-"""Figures at a real Pushgateway, of the system's packages."""
+"""Metrics at a real Pushgateway from the system's packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.ingest.observers.prometheus import Prometheus
 
 @pytest.mark.long
 def test_a_real_pushgateway_adds_up(tmp_path: Path) -> None:
-    """What two processes tell of a pipeline adds up, beside another pipeline's."""
+    """The metrics of two processes of a pipeline add up, beside another pipeline's."""
     program = (
         environment_folder("pushgateway", Path(__file__).parent, debian)
         / "usr/bin/prometheus-pushgateway"

@@ -20,7 +20,9 @@ from tests.protocols.table import PROTOCOLS, TWINS, crowd
 
 
 def tell(protocol: Protocol, scenario: Scenario, explored: Explored, rerun_options: str) -> bool:
-    """Returns whether nothing is broken; else the steps, and how to have them again."""
+    """Returns whether no promise is broken; otherwise prints the steps, and the command that
+    repeats them.
+    """
     if explored.broken is None:
         return True
     print("\n".join(replay(protocol, scenario, explored.broken.choices)))
@@ -32,7 +34,7 @@ def tell(protocol: Protocol, scenario: Scenario, explored: Explored, rerun_optio
 
 
 def every_state(protocol: Protocol, name: str, rerun_options: str) -> bool:
-    """One scenario, whole."""
+    """Explores every state of a scenario, and returns whether no promise is broken."""
     began, scenario = time.monotonic(), protocol.scenarios[name]
     explored = explore(protocol, scenario)
     print(
@@ -44,7 +46,11 @@ def every_state(protocol: Protocol, name: str, rerun_options: str) -> bool:
 
 
 def by_chance(protocol: Protocol, name: str, seeds: range, rerun_options: str) -> bool:
-    """One scenario with a third run, from many seeds; ends at the first that breaks a promise."""
+    """Explores random ways of a scenario with a third run, one per seed, up to the first broken
+    promise.
+
+    Returns whether no promise is broken.
+    """
     scenario, steps = crowd(protocol.scenarios[name]), 0
     for seed in seeds:
         explored = wander(protocol, scenario, seed)
@@ -61,7 +67,7 @@ def by_chance(protocol: Protocol, name: str, seeds: range, rerun_options: str) -
 
 
 def chosen_scenarios(arguments: argparse.Namespace) -> Iterator[tuple[Protocol, str, str]]:
-    """The protocols and scenarios that were asked for, and how to ask for each alone."""
+    """Yields each chosen protocol and scenario, and the options that choose it alone."""
     for name in [arguments.protocol] if arguments.protocol else PROTOCOLS:
         protocol = (
             TWINS[name][arguments.twin].protocol_type() if arguments.twin else PROTOCOLS[name]()
@@ -72,7 +78,7 @@ def chosen_scenarios(arguments: argparse.Namespace) -> Iterator[tuple[Protocol, 
 
 
 def main() -> int:
-    """0 if no promise is broken."""
+    """Returns the exit code: 0 if no promise is broken."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.protocols",
         description=__doc__,

@@ -1,12 +1,12 @@
-"""Explores all that processes can do to a world between them, step by step: every
-order, every crash, every reply that is lost.
+"""An explorer of protocols: it tries every order of the processes' steps, every crash, and
+every lost reply.
 
-A process is a generator: it yields an `Ask`, which is one atomic step, and is sent the
-reply. All that it knows are the replies so far, so these are its state, and it is
-brought there again by replaying them. What is asked, the world answers: a method of
-that name gives each outcome that there can be, the usual one first; none means that the
-process waits. So a state is a plain value, states that are equal are looked into once,
-and the way to one is a list of numbers: which of the steps that there were was taken.
+A process is a generator. It yields an `Ask`, which is one atomic step, and is sent the reply. A
+process knows only its replies so far, so these are its state, and replaying them restores it.
+The world answers an `Ask` by its method of the same name, which returns each possible outcome,
+the usual one first. No outcome means that the process waits. So a state is a plain value, and
+equal states are explored once. The way to a state is a list of numbers: for each step, which of
+the possible steps was taken.
 """
 
 from __future__ import annotations
@@ -23,26 +23,37 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """What a process asks of the world: one atomic step."""
+    """A request of a process to the world: one atomic step.
+
+    Attributes:
+        name: the world's method.
+        args: its arguments.
+    """
 
     name: str
     args: tuple[Any, ...] = ()
 
 
 class Start(NamedTuple):
-    """Processes that live and die with the one that starts them: (name, program,
-    arguments) of each.
+    """A request to start child processes, which die with their parent.
 
-    It waits for their ends.
+    The parent waits for their ends.
+
+    Attributes:
+        children: name, program and arguments of each child.
     """
 
     children: tuple[tuple[str, str, tuple[Any, ...]], ...]
 
 
 class Again(NamedTuple):
-    """What a process goes on as.
+    """The program that a process continues as.
 
-    It forgets all but these arguments, so that loops have few states.
+    The process forgets all but these arguments, so that loops have few states.
+
+    Attributes:
+        program: the program.
+        args: its arguments.
     """
 
     program: str
@@ -53,8 +64,13 @@ Program: TypeAlias = Generator[Ask | Start, Any, Hashable]
 
 
 class Process(NamedTuple):
-    """A process, or what has become of it: then the program is OVER and `args` its
-    verdict, or DEAD.
+    """A process, running or ended.
+
+    Attributes:
+        name: its name.
+        program: its program; OVER if it has ended; DEAD if it has died.
+        args: the program's arguments; the verdict if it has ended.
+        replies: the replies so far.
     """
 
     name: str
@@ -64,7 +80,7 @@ class Process(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The run that it is of."""
+        """The name of its run."""
         return self.name.partition(".")[0]
 
 
@@ -72,14 +88,22 @@ OVER, DEAD = "over", "dead"
 
 
 class State(NamedTuple):
-    """The world, and how far each process is."""
+    """The world, and the processes."""
 
     world: Any
     processes: tuple[Process, ...]
 
 
 class Step(NamedTuple):
-    """One thing that can happen. `who`: the run, or the world itself, which asks nothing."""
+    """A step that can happen.
+
+    Attributes:
+        who: the run, or the world itself.
+        name: name of the step.
+        args: its arguments.
+        reply: the reply; None for a step of the world.
+        next_state: the state after the step.
+    """
 
     who: str
     name: str
@@ -104,10 +128,14 @@ def _shorten(value: Any) -> str:
 
 
 class Scenario(NamedTuple):
-    """Runs that begin at once in a world, and what must be had in the end.
+    """Runs that begin at once in a world, and the runs that must commit in the end.
 
-    `required_runs`: runs that are made one after the other when all faults are over, whatever
-    the others were doing: each must commit. `refusable`: why a run may be refused here.
+    Attributes:
+        world: the world.
+        processes: the runs.
+        required_runs: arguments of runs that are made one after the other once all faults are
+            over, in any state of the other runs. Each must commit.
+        refusable: allowed reasons for a refusal.
     """
 
     world: Any
@@ -117,15 +145,25 @@ class Scenario(NamedTuple):
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """A promise that doesn't hold in a state, and the way there."""
+    """A promise that a state breaks.
+
+    Attributes:
+        violation: the promise.
+        choices: the way to the state.
+    """
 
     violation: str
     choices: tuple[int, ...]
 
 
 class Explored(msgspec.Struct, frozen=True):
-    """Extent of what was looked into; `broken`: the first state that breaks a promise, by one
-    of the shortest ways.
+    """The result of an exploration.
+
+    Attributes:
+        states: number of states.
+        steps: number of steps.
+        broken: the first state that breaks a promise, with a shortest way; None if there is
+            none.
     """
 
     states: int
@@ -134,9 +172,14 @@ class Explored(msgspec.Struct, frozen=True):
 
 
 class Protocol(ABC):
-    """A protocol: its programs are methods, each a generator.
+    """A protocol.
 
-    `run` takes what `Scenario.wanted` gives.
+    Its programs are methods, each a generator; `run` takes the arguments of
+    `Scenario.required_runs`.
+
+    Attributes:
+        name: name of the protocol.
+        scenarios: its scenarios by name.
     """
 
     name: str
@@ -148,25 +191,27 @@ class Protocol(ABC):
 
     @abstractmethod
     def find_violation(self, world: Any) -> str | None:
-        """Which promise a world breaks."""
+        """Returns the promise that a world breaks, or None."""
 
     @abstractmethod
     def find_loss(self, old_world: Any, new_world: Any) -> str | None:
-        """Which promise one step breaks."""
+        """Returns the promise that a step breaks, or None."""
 
     @abstractmethod
     def refute(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
-        """What is not so of a verdict, in the world in which it is given."""
+        """Returns the error in a run's verdict in the world in which it is given, or None."""
 
-    # ----------------------------------------------------------------------------------------------
+    # --- steps
 
     def steps(self, state: State, *, in_any_order: bool = False) -> list[Step]:
-        """All that can happen next.
+        """Returns all steps that can happen next.
 
-        A step that changes nothing in the world, and that nothing in the world can
-        change, comes first, and alone: in whatever order it and the others come, they
-        lead to the same states. `in_any_order`: not so, for who goes by an order that
-        was seen.
+        A step that doesn't change the world, and that the world can't change, comes alone: any
+        order of it and the others leads to the same states.
+
+        Args:
+            state: the state.
+            in_any_order: True to return also the others, for following a recorded order.
         """
         steps: list[Step] = []
         for index, process in enumerate(state.processes):
@@ -183,7 +228,9 @@ class Protocol(ABC):
         return [*steps, *self._faults(state)]
 
     private = frozenset({"starts", "has", "freeze", "stage", "keep_letters", "shown"})
-    """Steps that, where they have one outcome that changes nothing, have it for ever."""
+    """Names of steps whose only outcome, if it doesn't change the world, stays the same for
+    ever.
+    """
 
     def _faults(self, state: State) -> Iterator[Step]:
         for run in sorted({p.run for p in state.processes if p.program not in {OVER, DEAD}}):
@@ -249,7 +296,7 @@ class Protocol(ABC):
         )
 
     def _begin(self, process: Process) -> Process:
-        """The process itself, or what it is once its program has returned."""
+        """Returns the process, or its next program if its program has returned."""
         asks = self._next_request(process)
         return (
             self._begin(asks)
@@ -260,7 +307,7 @@ class Protocol(ABC):
         )
 
     def _next_request(self, process: Process) -> Ask | Start | Process:
-        """What a process asks next, or what it has become."""
+        """Returns the next request of a process, or the process that it has become."""
         if process.program == OVER:
             return process
         request = self._next.get(process)
@@ -280,14 +327,14 @@ class Protocol(ABC):
             return Process(process.name, OVER, (end.value,))
         return asks
 
-    # ----------------------------------------------------------------------------------------------
+    # --- promises
 
     def first(self, scenario: Scenario) -> State:
-        """Where a scenario begins."""
+        """Returns the first state of a scenario."""
         return State(scenario.world, tuple(self._begin(p) for p in scenario.processes))
 
     def broken_by(self, old_state: State, step: Step, scenario: Scenario) -> str | None:
-        """Which promise a step breaks, or the state that it leads to."""
+        """Returns the promise that a step, or the state after it, breaks, or None."""
         violation = self.find_loss(old_state.world, step.next_state.world) or self._of_world(
             step.next_state.world, scenario
         )
@@ -312,10 +359,10 @@ class Protocol(ABC):
         return self._judged[world]
 
     def _unfinished(self, world: Any, scenario: Scenario) -> str | None:
-        """Liveness: whatever the others left, and even if they never move again, runs
-        without faults commit what is wanted.
+        """Returns a required run that doesn't commit, or None (liveness).
 
-        What was under way may still arrive behind them.
+        The run starts in this world without faults, and the other runs never move again. Their
+        requests under way may still arrive.
         """
         for number, args in enumerate(scenario.required_runs):
             state = State(world, (self._begin(Process(f"R{number}", "run", args)),))
@@ -340,8 +387,10 @@ class Protocol(ABC):
         return None
 
     def _usual(self, state: State) -> State | None:
-        """One step of a state with one run and no faults: the usual outcome; what the
-        world does only where the run waits for it.
+        """Returns the next state of one run without faults, by the usual outcome; None at its
+        end.
+
+        The world acts only if the run waits.
         """
         for index, process in enumerate(state.processes):
             if (
@@ -356,7 +405,7 @@ class Protocol(ABC):
 
 
 def explore(protocol: Protocol, scenario: Scenario, limit: int = 1_000_000) -> Explored:
-    """Every state that a scenario can come to, breadth first, until one breaks a promise."""
+    """Explores every state of a scenario, breadth first, up to the first that breaks a promise."""
     first = protocol.first(scenario)
     ways: dict[State, tuple[State, int] | None] = {first: None}
     waiting, steps = deque([first]), 0
@@ -387,13 +436,13 @@ def _way(ways: Mapping[State, tuple[State, int] | None], state: State) -> tuple[
 
 
 def wander(protocol: Protocol, scenario: Scenario, seed: int, limit: int = 500) -> Explored:
-    """One way by chance, to its end: for scenarios that are too large to be explored whole."""
+    """Follows one random way to its end, for scenarios that are too large to explore."""
     chance, state, choices = random.Random(seed), protocol.first(scenario), []
     for _ in range(limit):
         steps = protocol.steps(state)
         if not steps:
             break
-        # each run may die at each step: mostly, none does
+        # each run may die at each step, but in most ways none does
         lively = [n for n, step in enumerate(steps) if step.name != "dies"]
         number = (
             chance.choice(lively)
@@ -409,7 +458,7 @@ def wander(protocol: Protocol, scenario: Scenario, seed: int, limit: int = 500) 
 
 
 def replay(protocol: Protocol, scenario: Scenario, choices: Sequence[int]) -> list[str]:
-    """A way as numbered steps, and what it breaks."""
+    """Returns a way as numbered steps, with the promises that it breaks."""
     state, lines = protocol.first(scenario), []
     for number, choice in enumerate(choices, 1):
         step = protocol.steps(state)[choice]
@@ -427,15 +476,17 @@ def accepts(
     trace: Iterable[T],
     fits: Callable[[Step, T | None], bool],
 ) -> list[T]:
-    """Hold what was recorded of real runs to the model: what of it the model can't
-    follow, from the first such event on; [] if it can.
+    """Compares a trace of real runs with the model.
 
     Args:
         protocol: the model.
-        scenario: in which the real runs began.
-        trace: what was recorded, in its order.
-        fits: whether a step is what an event tells; of None: whether it is one that no
-            recorder sees.
+        scenario: the scenario in which the real runs began.
+        trace: the recorded events in order.
+        fits: a function that returns whether a step is an event's; for None, whether no
+            recorder sees the step.
+
+    Returns:
+        The events from the first one on that the model can't follow; [] if it follows all.
     """
     states, remaining_events = {protocol.first(scenario)}, [*trace]
     while remaining_events:
@@ -455,7 +506,7 @@ def accepts(
 def _unseen(
     protocol: Protocol, states: Iterable[State], fits: Callable[[Step, Any], bool]
 ) -> set[State]:
-    """These states, and all that they come to by steps that no recorder sees."""
+    """Returns these states, and all that follow by steps that no recorder sees."""
     reached, waiting = set(states), [*states]
     while waiting:
         new = {

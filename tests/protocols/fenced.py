@@ -1,11 +1,11 @@
-"""Transactional ids: Kafka.
+"""The protocol of transactional ids, for Kafka with exactly-once.
 
-Each split is published by a transaction of its own, with a record that says so in the
-same transaction; then the window's receipt by the table's own id. `init` under an id
-fences whoever had it before: what that one had open is aborted, and what it was
-committing is waited for. A commit is answered before readers see it, topic by topic:
-the control topic's record first, then the rows. (That they see rows first is as good as
-both at once: nobody asks for rows whose record isn't there.)
+Each split is published by its own transaction, with a record of the publication in the same
+transaction. Then the window's receipt is written under the table's own id. `init` of an id
+fences its previous user: an open transaction of the id is aborted, and a committing one is
+waited for. A commit is answered before readers see it. Readers then see it topic by topic:
+first the control topic's record, then the rows. (If they see rows first, it is as good as both
+at once, because rows without a record aren't asked for.)
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from tests.protocols.explore import Again, Ask, Process, Program, Scenario, Star
 from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_world, judge, newest
 
 TABLE = "table"
-"""The id that receipts are written under."""
+"""The transactional id of receipts."""
 
 CONTROL, ROWS = "the control topic", "the rows"
-"""What readers see one after the other."""
+"""The topics whose readers see a commit, in this order."""
 
 
 class Published(NamedTuple):
-    """What one transaction brings: a split's rows and their record, or the receipt.
+    """Messages of one transaction: a split's rows and their record, or a receipt.
 
-    `rows`: whether all of them were delivered.
+    Attributes:
+        receipt: the receipt of the run.
+        split: the split; None for the receipt.
+        rows: True if all rows were delivered.
     """
 
     receipt: Receipt
@@ -40,10 +43,11 @@ class Published(NamedTuple):
 class Turn(NamedTuple):
     """A transactional id.
 
-    `open`: what its transaction holds; `hidden`: the topics whose readers don't see it
-    yet, once it is decided.
-
-    `epoch`: who fenced it last, for that is all that is asked of one; nobody, if the broker did.
+    Attributes:
+        id: its name.
+        epoch: the run that has fenced it last; "" for the broker.
+        open: messages of its open or committing transaction.
+        hidden: topics whose readers don't see the decided transaction yet.
     """
 
     id: str
@@ -53,14 +57,19 @@ class Turn(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """What read_committed readers see: `log` of the control topic, `rows` of that of the rows.
+    """The messages that readers of committed messages see. Their order doesn't matter.
 
-    In what order, nobody asks.
-
-    `gives_up`: whether who reads the control topic to its end gives up on what is open.
-    Where all is explored, nobody does: who gives up leaves what one leaves who dies
-    there. `copies`: the windows of which the ledger has a copy of the receipt; none, if
-    the log isn't cut off here. `log_before_cut`: the log as it was before it was cut off.
+    Attributes:
+        log: messages of the control topic.
+        rows: messages of the target topics.
+        turns: the transactional ids.
+        expiries: number of transactions that the broker may still abort for their timeout.
+        gives_up: True if a reader of the control topic may give up waiting for an open
+            transaction. A complete exploration doesn't need it: a run that gives up leaves the
+            same state as one that dies there.
+        copies: windows whose receipts have a copy in the ledger. Empty if the scenario doesn't
+            cut the log off.
+        log_before_cut: the log before it was cut off; None if it wasn't.
     """
 
     log: tuple[Published, ...] = ()
@@ -73,7 +82,12 @@ class Broker(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """The control topic as far as it is decided; `is_decided`: whether that is all of it."""
+    """The control topic up to its first undecided record.
+
+    Attributes:
+        receipts: the receipts in it.
+        is_decided: True if that is the whole topic.
+    """
 
     receipts: tuple[Receipt, ...]
     is_decided: bool
@@ -83,20 +97,20 @@ class Glance(NamedTuple):
 
 
 class BrokerWorld(World):
-    """One cluster."""
+    """A cluster."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """See `World.receipts`."""
+        """Returns the receipts; see `World.receipts`."""
         return tuple(p.receipt for p in self.store.log if p.split is None)
 
     def decided(self) -> tuple[Receipt, ...]:
-        """Those of transactions that are being committed, too."""
+        """Returns the receipts, also of transactions that are being committed."""
         return self.receipts() + tuple(
             t.open.receipt for t in self.store.turns if t.hidden and t.open and t.open.split is None
         )
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
-        """See `World.rows`."""
+        """Returns the rows; see `World.rows`."""
         return (
             (m, p.receipt)
             for p in self.store.rows
@@ -106,7 +120,7 @@ class BrokerWorld(World):
         )
 
     def coming(self) -> Iterator[tuple[int, int]]:
-        """See `World.coming`."""
+        """Returns the messages that readers will see; see `World.coming`."""
         decided = (t.open for t in self.store.turns if ROWS in t.hidden)
         return (m for p in decided if p.rows for m in p.receipt.messages() if m[0] == p.split)
 
@@ -119,8 +133,9 @@ class BrokerWorld(World):
         return self._replace(store=self.store._replace(turns=turns, **changed))
 
     def init(self, who: str, name: str) -> list[tuple[str, Any]]:
-        """The next epoch of an id: it aborts what is open, and waits for what is being
-        committed.
+        """Starts the next epoch of an id.
+
+        It aborts the open transaction, and waits for a committing one.
         """
         epoch = who
         while ("end", name, epoch) in self.flying:
@@ -128,9 +143,7 @@ class BrokerWorld(World):
         return [] if self._turn(name).hidden else [(epoch, self._take(Turn(name, epoch)))]
 
     def glance(self, who: str, window: int) -> list[tuple[Glance, Any]]:
-        """The control topic up to the first record that isn't decided: what lies behind
-        that one isn't seen.
-        """
+        """Reads the control topic up to the first undecided record."""
         is_decided = not any(t.open for t in self.store.turns)
         view = Glance(self.receipts(), is_decided)
         return (
@@ -140,9 +153,10 @@ class BrokerWorld(World):
         )
 
     def _known_log(self, who: str) -> tuple[Published, ...]:
-        """For a twin: what a process knows that reads on where it stood before the log was cut off.
+        """Returns the log that a twin's process knows: it reads on from its position before the
+        log was cut off.
 
-        What others wrote since is below.
+        Records that others have written since are below that position.
         """
         if self.store.log_before_cut is None:
             return self.store.log
@@ -151,14 +165,14 @@ class BrokerWorld(World):
         )
 
     def glance_kept(self, who: str, window: int) -> list[tuple[Glance, Any]]:
-        """For that twin, as `glance`."""
+        """Reads the control topic for that twin; see `glance`."""
         return [
             (view._replace(receipts=receipts_in(self._known_log(who))), world)
             for view, world in self.glance(who, window)
         ]
 
     def control_kept(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
-        """For that twin, as `control`."""
+        """Reads the control topic to its end for that twin; see `control`."""
         return [
             (None if log is None else self._known_log(who), world)
             for log, world in self.control(who, window)
@@ -169,12 +183,10 @@ class BrokerWorld(World):
         return [(window in self.store.copies, self)]
 
     def control(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
-        """The control topic, read to its end: what is being committed is waited for.
+        """Reads the control topic to its end, and waits for committing transactions.
 
-        What is open is, too, but not for ever: None.
-
-        That it isn't waited for, where it began behind the end that is read to, is one
-        more outcome.
+        An open transaction is waited for, too, but not for ever: then the outcome is None.
+        Another outcome is that the open transaction began after the end, and isn't waited for.
         """
         if any(CONTROL in t.hidden for t in self.store.turns):
             return []
@@ -188,9 +200,10 @@ class BrokerWorld(World):
         ]
 
     def send(self, who: str, name: str, epoch: str, published: Published) -> list[tuple[str, Any]]:
-        """Rows and their record.
+        """Sends rows and their record.
 
-        A report may say that rows were not delivered: they are not in the transaction.
+        A delivery report may say that rows were not delivered; then they aren't in the
+        transaction.
         """
         turn = self._turn(name)
         if turn.epoch != epoch or turn.hidden:
@@ -203,7 +216,7 @@ class BrokerWorld(World):
         return [("delivered", self._take(turn._replace(open=published))), *not_delivered]
 
     def end(self, who: str, name: str, epoch: str) -> list[tuple[str, Any]]:
-        """Commit. The answer can be lost; so can the request, or it is under way."""
+        """Commits. The answer can be lost, and so can the request, or it is still under way."""
         turn = self._turn(name)
         if turn.epoch != epoch or turn.open is None or turn.hidden:
             return [("fenced", self)]
@@ -214,14 +227,12 @@ class BrokerWorld(World):
         return [("ok", arrived), ("unknown", arrived), ("unknown", late)]
 
     def shown(self, who: str, splits: tuple[int, ...]) -> list[tuple[None, Any]]:
-        """Wait until readers see these splits' rows: the topics' ends for them are
-        behind the last row that was delivered.
-        """
+        """Waits until readers see these splits' rows, by the ends of the topics."""
         hidden = {t.open.split for t in self.store.turns if t.open and ROWS in t.hidden}
         return [(None, self)] if hidden.isdisjoint(splits) else []
 
     def arrives(self, request: Any) -> Any:
-        """See `World.arrives`: a commit of an older epoch is refused."""
+        """Commits, unless the epoch is an older one; see `World.arrives`."""
         _, name, epoch = request
         turn = self._turn(name)
         if turn.epoch != epoch or turn.open is None:
@@ -244,7 +255,9 @@ class BrokerWorld(World):
         )
 
     def events(self) -> list[tuple[str, Any]]:
-        """The broker shows what is decided, and aborts what is open for too long."""
+        """Returns the broker's own steps: it shows a decided transaction, or aborts one after
+        its timeout.
+        """
         shown = [
             (f"readers of {t.hidden[0]} see what {t.id} committed", self._shows(t))
             for t in self.store.turns
@@ -274,8 +287,12 @@ class BrokerWorld(World):
 
 
 class FencedIds(SinkProtocol):
-    """Glance; fence, look, write: for each split; look, and wait until readers see the
-    splits; fence, look, write the receipt.
+    """The real protocol.
+
+    1. Glance at the control topic.
+    2. For each split: fence, look, write.
+    3. Look, and wait until readers see the splits.
+    4. Fence, look, write the receipt.
     """
 
     name = "kafka"
@@ -322,30 +339,35 @@ class FencedIds(SinkProtocol):
         }
 
     def decided(self, world: Any) -> tuple[Receipt, ...]:
-        """See `SinkProtocol.decided`."""
+        """Returns the decided receipts; see `SinkProtocol.decided`."""
         receipts: tuple[Receipt, ...] = world.decided()
         return receipts
 
     def find_loss(self, old_world: World, new_world: World) -> str | None:
-        """See `SinkProtocol.lost`; a crash that cuts the control topic off is nobody's step."""
+        """Returns the broken promise; see `SinkProtocol.find_loss`.
+
+        A crash that cuts the control topic off breaks none.
+        """
         cut = old_world.store.log_before_cut is None and new_world.store.log_before_cut is not None
         return None if cut else super().find_loss(old_world, new_world)
 
     sees, reads = "glance", "control"
-    """What is asked about the control topic, before a fence and behind it."""
+    """Names of the requests for the control topic, before a fence and after it."""
 
     asks_the_ledger = True
-    """True if a copy of the receipt forbids a window that the control topic doesn't have."""
+    """True if the ledger's copy of a receipt forbids a window that the control topic doesn't
+    have.
+    """
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """See `SinkProtocol.commit`.
+        """Commits a window; see `SinkProtocol.commit`.
 
-        What a dead run left open is ended first: else it would be waited for, and
-        fenced only later.
+        A dead run's open transactions are ended first; otherwise the run would wait for them,
+        and fence them only later.
 
-        The ledger is asked by the run, not by the sink: see
-        `ingest.runner.ownership.refuse_lost_receipt`. A crash that cuts the topic off
-        behind that, while somebody publishes, isn't in the model.
+        In the code the run asks the ledger, not the sink; see
+        `ingest.runner.ownership.refuse_lost_receipt`. The model has no crash that cuts the
+        topic off after that, while another run publishes.
         """
         view: Glance = yield Ask(self.sees, (receipt.window,))
         verdict = self.judge_receipt(receipt, view.receipts)
@@ -359,7 +381,9 @@ class FencedIds(SinkProtocol):
         return Again("publish", (receipt, tries))
 
     def publish(self, me: str, receipt: Receipt, tries: int) -> Program:
-        """The splits at the same time; then their rows are seen before the receipt is written."""
+        """Publishes the splits at the same time, and waits until readers see their rows before
+        the receipt.
+        """
         published = yield Start(
             tuple((f"{me}.{split}", "publish_split", (receipt, split, tries)) for split in SPLITS)
         )
@@ -376,12 +400,12 @@ class FencedIds(SinkProtocol):
         return Again("receive", (receipt, tries))
 
     def wait(self, splits: tuple[int, ...]) -> Program:
-        """Until readers see rows."""
+        """Waits until readers see the rows of splits."""
         yield Ask("shown", (splits,))
         return None
 
     def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
-        """One split, if no attempt has published it."""
+        """Publishes a split, unless an attempt has published it."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
         log = yield Ask(self.reads, (receipt.window,))
@@ -400,7 +424,7 @@ class FencedIds(SinkProtocol):
         return "unknown"
 
     def receive(self, me: str, receipt: Receipt, tries: int) -> Program:
-        """The receipt, once nothing stands in its way."""
+        """Writes the receipt, unless another one is there."""
         epoch = yield Ask("init", (TABLE,))
         log = yield Ask(self.reads, (receipt.window,))
         if log is None:
@@ -414,13 +438,13 @@ class FencedIds(SinkProtocol):
         return ("Done", receipt) if reply == "ok" else self.retry_receive(receipt, tries)
 
     def retry_receive(self, receipt: Receipt, tries: int) -> Hashable:
-        """Messages were not delivered, or something open isn't waited for any longer: from the
-        top.
-        """
+        """Starts again: messages were not delivered, or an open transaction took too long."""
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     def judge_receipt(self, receipt: Receipt, receipts: tuple[Receipt, ...]) -> Hashable:
-        """What a run says if there is a receipt in the place of its own, or it may not be there."""
+        """Returns the verdict of a run whose receipt is there already or isn't allowed; None if
+        it may be written.
+        """
         judgment = judge(receipt, receipts)
         if judgment is None:
             return None
@@ -431,7 +455,7 @@ class FencedIds(SinkProtocol):
         )
 
     def transaction(self, name: str, epoch: str, published: Published) -> Program:
-        """Send and commit: "ok" only if it surely is."""
+        """Sends and commits. The answer is "ok" only if the commit is certain."""
         send_reply = yield Ask("send", (name, epoch, published))
         reply: str = (
             (yield Ask("end", (name, epoch))) if send_reply in self.complete else send_reply
@@ -439,34 +463,36 @@ class FencedIds(SinkProtocol):
         return reply
 
     settled_by_a_fence = frozenset({"fenced", "unknown"})
-    """Another run took the id, or a commit was not answered: fence, look, write again."""
+    """Replies after which the run fences, looks and writes again: another run took the id, or a
+    commit wasn't answered.
+    """
 
     complete = frozenset({"delivered"})
-    """Reports after which a transaction may be committed."""
+    """Delivery reports after which a transaction may be committed."""
 
     def id_of(self, me: str, receipt: Receipt, split: int) -> str:
-        """The same for all attempts, and one that windows share."""
+        """Returns the transactional id of a split. All attempts and all windows share it."""
         return f"part {split}"
 
 
 def is_published(log: tuple[Published, ...] | None, receipt: Receipt, split: int) -> bool:
-    """Returns whether the control topic says so of a split of a receipt's window."""
+    """Returns whether the control topic has a record of the split."""
     return any((p.receipt.window, p.split) == (receipt.window, split) for p in log or ())
 
 
 def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
-    """Those that the control topic has."""
+    """Returns the receipts in the control topic."""
     return tuple(p.receipt for p in log if p.split is None)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class LookBeforeFence(FencedIds):
-    """Looks, then fences: what was committing meanwhile isn't seen."""
+    """A twin that looks before it fences, so that it misses a commit between."""
 
     def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
-        """The wrong order."""
+        """Publishes a split in the wrong order."""
         log = yield Ask("control", (receipt.window,))
         if is_published(log, receipt, split):
             return "published"
@@ -480,35 +506,35 @@ class LookBeforeFence(FencedIds):
 
 
 class RandomId(FencedIds):
-    """Each attempt has an id of its own, which fences nobody."""
+    """A twin whose attempts each have their own id, which fences no other attempt."""
 
     def id_of(self, me: str, receipt: Receipt, split: int) -> str:
-        """By the attempt."""
+        """Returns an id with the attempt's name."""
         return f"{receipt.attempt}'s part {split}"
 
 
 class ReceiptBeforeItsRows(FencedIds):
-    """Writes the receipt when the control topic says that the splits are published:
-    their rows may not be seen yet.
+    """A twin that writes the receipt when the control topic has the splits, although readers
+    may not see their rows yet.
     """
 
     def wait(self, splits: tuple[int, ...]) -> Program:
-        """For nothing."""
+        """Waits for nothing."""
         return None
         yield
 
 
 class IgnoresReports(FencedIds):
-    """Commits whatever the delivery reports say."""
+    """A twin that commits whatever the delivery reports say."""
 
     complete = frozenset({"delivered", "not delivered"})
 
 
 class LookOnceInAFence(FencedIds):
-    """After a commit that was not answered it fences, and writes again without a look."""
+    """A twin that, after a commit without an answer, fences and writes again without a look."""
 
     def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
-        """Looks at the first time only."""
+        """Publishes a split, and looks only the first time."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
         log = yield Ask("control", (receipt.window,))
@@ -525,10 +551,12 @@ class LookOnceInAFence(FencedIds):
 
 
 class ReceiptFirst(FencedIds):
-    """The receipt, then the splits: who dies in between leaves a receipt without its rows."""
+    """A twin that writes the receipt before the splits: a death in between leaves a receipt
+    without rows.
+    """
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """The wrong order."""
+        """Commits in the wrong order."""
         verdict = yield from self.receive(me, receipt, tries)
         if verdict == ("Done", receipt):
             yield Start(
@@ -538,16 +566,16 @@ class ReceiptFirst(FencedIds):
 
 
 class ForgetsTheLedger(FencedIds):
-    """Takes a window that the control topic doesn't have for one that wasn't published,
-    whatever the ledger has a copy of.
+    """A twin that publishes a window that the control topic doesn't have, even if the ledger
+    has its receipt.
     """
 
     asks_the_ledger = False
 
 
 class ReadsOnBehindACut(FencedIds):
-    """A process that goes on where it stood in the control topic, though that was cut
-    off since: what others wrote there it passes over.
+    """A twin whose process reads on from its position in a control topic that was cut off, and
+    skips the others' records.
     """
 
     sees, reads = "glance_kept", "control_kept"

@@ -1,8 +1,8 @@
-"""A log of numbered entries, each taken once by whoever puts it first: Delta's log, and
-the manifests of files without a table format.
+"""The protocol of a log of numbered entries, for Delta's log and the manifests of a table of
+files.
 
-A run looks at the whole log, and puts its entry under the number that follows what it
-saw. A sweep does likewise before it removes anything.
+Each number is taken once, by the first put. A run looks at the whole log, and puts its entry
+under the next number. A sweep does the same before it removes files.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from tests.protocols.world import (
 
 
 class Entry(NamedTuple):
-    """What is in the log under one number.
+    """The entry of one number.
 
-    `removes`: the attempts whose rows it takes back; `given_up`: files that may not come now.
+    Attributes:
+        receipt: the receipt; None for a sweep.
+        removes: attempts whose rows it removes.
+        given_up: files that no later commit may name.
     """
 
     receipt: Receipt | None
@@ -37,7 +40,13 @@ class Entry(NamedTuple):
 
 
 class Log(NamedTuple):
-    """`staged`: the files that lie there, as far as a sweep looks at them."""
+    """A log and its files.
+
+    Attributes:
+        entries: the entries.
+        staged: the staged files, in scenarios with a sweep.
+        removed_files: the removed files.
+    """
 
     entries: tuple[Entry, ...] = ()
     staged: frozenset[File] = frozenset()
@@ -45,8 +54,12 @@ class Log(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One look: the number of the newest entry (-1 if there is none), what is
-    committed, and what was given up.
+    """The result of a look.
+
+    Attributes:
+        version: number of the newest entry; -1 if there is none.
+        receipts: the committed receipts.
+        given_up: the files that were given up.
     """
 
     version: int
@@ -61,7 +74,7 @@ class LogWorld(World):
     """The log of one table."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Those that no later entry takes back."""
+        """Returns the receipts that no later entry removes."""
         receipts: tuple[Receipt, ...] = ()
         for entry in self.store.entries:
             receipts = tuple(r for r in receipts if r.attempt not in entry.removes)
@@ -69,22 +82,22 @@ class LogWorld(World):
         return receipts
 
     def removed(self) -> frozenset[File]:
-        """See `World.removed`."""
+        """Returns the removed files; see `World.removed`."""
         return frozenset(self.store.removed_files)
 
     def look(self, who: str, window: int) -> list[tuple[Seen, Any]]:
-        """The log as it is now; the window says whose look it is."""
+        """Reads the log. The window only names the look in a trace."""
         given_up = frozenset(f for e in self.store.entries for f in e.given_up)
         return [(Seen(len(self.store.entries) - 1, self.receipts(), given_up), self)]
 
     def intact(self, who: str, files: tuple[File, ...]) -> list[tuple[bool, Any]]:
-        """Returns whether files are there still."""
+        """Returns whether files still exist."""
         return [(not self.store.removed_files & {*files}, self)]
 
     def put(self, who: str, number: int, entry: Entry) -> list[tuple[str, Any]]:
-        """Put-if-absent.
+        """Puts an entry if its number is free.
 
-        Each answer can be lost; a request that isn't answered arrives at once, later or never.
+        Each answer can be lost. A request without an answer arrives at once, later or never.
         """
         if len(self.store.entries) != number:
             return [("taken", self), ("unknown", self)]
@@ -96,20 +109,23 @@ class LogWorld(World):
         ]
 
     def put_anywhere(self, who: str, entry: Entry) -> list[tuple[str, Any]]:
-        """For twins: the next free number, whatever was looked at."""
+        """Puts an entry at the next free number, whatever the look saw; for twins."""
         return self.put(who, len(self.store.entries), entry)
 
     def put_over(self, who: str, number: int, entry: Entry) -> list[tuple[str, Any]]:
-        """For twins: a name that is there is written over."""
+        """Puts an entry over an existing one; for twins."""
         entries = (*self.store.entries[:number], entry, *self.store.entries[number + 1 :])
         return [("ok", self._replace(store=self.store._replace(entries=entries)))]
 
     def listed(self, who: str) -> list[tuple[frozenset[File], Any]]:
-        """Every file that lies there: those of the runs of a scenario with a sweep."""
+        """Lists the files of the scenario's runs; only scenarios with a sweep have any."""
         return [(self.store.staged - self.store.removed_files, self)]
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
-        """Where somebody sweeps, files are listed, and one task a split is enough."""
+        """Stages a split.
+
+        In scenarios with a sweep there is one task per split, and its file is listed.
+        """
         outcomes = super().stage(who, split)
         if not self.store.staged:
             return outcomes
@@ -117,7 +133,7 @@ class LogWorld(World):
         return [(file, self._replace(store=self.store._replace(staged=self.store.staged | {file})))]
 
     def remove(self, who: str, files: frozenset[File]) -> list[tuple[None, Any]]:
-        """For good."""
+        """Removes files for good."""
         return [
             (
                 None,
@@ -128,7 +144,7 @@ class LogWorld(World):
         ]
 
     def arrives(self, request: Any) -> Any:
-        """See `World.arrives`."""
+        """Adds the entry if its number is free; see `World.arrives`."""
         _, number, entry = request
         if len(self.store.entries) != number:
             return self
@@ -136,13 +152,13 @@ class LogWorld(World):
 
 
 GARBAGE = File("Z", 0, 1, 1)
-"""Of an attempt that died long ago."""
+"""A file of an attempt that died long ago."""
 FIRST = Receipt(0, 0, "Z", 0, 2, (File("Z", 0, 2, 2), File("Z", 1, 2, 2)))
-"""A window that was committed before."""
+"""A receipt that is committed before a scenario begins."""
 
 
 def scenarios(kind: type[World]) -> dict[str, Scenario]:
-    """What is explored."""
+    """Returns the scenarios."""
     empty = begin_world(kind, Log())
     world_state = {"boundaries": ((0, 0), (1, 2)), "letters": frozenset({(0, "Z")})}
     first = begin_world(kind, Log((Entry(FIRST),)), **world_state)
@@ -176,7 +192,10 @@ def scenarios(kind: type[World]) -> dict[str, Scenario]:
 
 
 class NumberedLog(SinkProtocol):
-    """Look, put under the number that follows; whatever the answer but ok, look again."""
+    """The real protocol: look, and put under the next number.
+
+    After any answer but ok, look again.
+    """
 
     name = "delta"
 
@@ -185,7 +204,7 @@ class NumberedLog(SinkProtocol):
         self.scenarios = scenarios(kind)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """See `SinkProtocol.commit`."""
+        """Commits a window; see `SinkProtocol.commit`."""
         snapshot: Seen = yield Ask("look", (receipt.window,))
         judgment = judge(receipt, snapshot.receipts)
         if isinstance(judgment, str):
@@ -198,18 +217,18 @@ class NumberedLog(SinkProtocol):
         return self.handle_reply(receipt, reply, tries)
 
     def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
-        """The one atomic operation."""
+        """Returns the atomic operation."""
         return Ask("put", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
-        """What follows from an answer."""
+        """Returns the verdict after an answer, or the next program."""
         if reply == "ok":
             return ("Done", receipt)
         remaining_tries = tries - (reply == "unknown")
         return Again("commit", (receipt, remaining_tries)) if remaining_tries else ("Unknown",)
 
     def entry(self, snapshot: Seen, receipt: Receipt) -> Entry:
-        """A replacement takes back what it saw of its window."""
+        """Returns the entry. A replacement removes the receipts of its window that the look saw."""
         replaced_attempts = frozenset(
             r.attempt for r in snapshot.receipts if r.window == receipt.window
         )
@@ -218,7 +237,7 @@ class NumberedLog(SinkProtocol):
         )
 
     def replay_dead_letters(self, me: str, window: int) -> Program:
-        """The dead letter becomes a row beside those that are there; nothing is left to be kept."""
+        """Replays a dead letter: it becomes a row beside the others, and no dead letter is left."""
         snapshot: Seen = yield Ask("look", (window,))
         newest_receipt = newest(window, snapshot.receipts)
         assert newest_receipt is not None
@@ -241,9 +260,10 @@ class NumberedLog(SinkProtocol):
         )
 
     def sweep(self, me: str, tries: int = TRIES) -> Program:
-        """List, look, give up what no commit names on exactly that state; then remove it.
+        """Sweeps: lists files, looks, gives up the orphans on exactly that state, then removes
+        them.
 
-        The grace period is none at all.
+        There is no grace period.
         """
         lying: frozenset[File] = yield Ask("listed")
         snapshot: Seen = yield Ask("look", (-1,))
@@ -259,29 +279,27 @@ class NumberedLog(SinkProtocol):
 
 
 class Manifests(NumberedLog):
-    """The same with manifests of files; what is broken there, its twins do."""
+    """The same protocol with manifests of files, and its own twins."""
 
     name = "files"
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class PathWrite(NumberedLog):
-    """Looks, then writes by path: the write finds the newest number by itself."""
+    """A twin that writes by path: the write finds the newest number by itself."""
 
     def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
-        """Not under the number that follows the look."""
+        """Returns a put that doesn't use the look's number."""
         return Ask("put_anywhere", (self.entry(snapshot, receipt),))
 
 
 class DefaultRetries(NumberedLog):
-    """A conflict is met by the library's own retry, which takes the next number and
-    looks at nothing.
-    """
+    """A twin whose library retries after a conflict under the next number, without a look."""
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
-        """Goes on without a look."""
+        """Retries without a look."""
         return (
             Again("retry", (receipt,))
             if reply == "taken"
@@ -289,16 +307,18 @@ class DefaultRetries(NumberedLog):
         )
 
     def retry(self, me: str, receipt: Receipt) -> Program:
-        """The library's."""
+        """Puts the entry again, as the library does."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
         return self.handle_reply(receipt, reply, 1)
 
 
 class GenerationInTheId(NumberedLog):
-    """Each generation has an id of its own, and only commits with the same id meet."""
+    """A twin whose generations have different ids, so that only commits of one generation
+    conflict.
+    """
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """Asks for its own generation alone."""
+        """Commits a window, and looks only for its own generation."""
         snapshot: Seen = yield Ask("look", (receipt.window,))
         own_receipt = next(
             (
@@ -315,12 +335,10 @@ class GenerationInTheId(NumberedLog):
 
 
 class LookOnce(NumberedLog):
-    """After a commit that was not answered it is sent again, under the next number,
-    without a look.
-    """
+    """A twin that sends a commit without an answer again under the next number, without a look."""
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
-        """Doesn't ask whether it arrived."""
+        """Sends again without asking whether the first put arrived."""
         return (
             Again("put_second", (receipt,))
             if reply == "unknown" and tries > 1
@@ -328,13 +346,13 @@ class LookOnce(NumberedLog):
         )
 
     def put_second(self, me: str, receipt: Receipt) -> Program:
-        """The second time."""
+        """Puts the entry a second time."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
         return self.handle_reply(receipt, reply, 1)
 
 
 class DeleteOnUnknown(NumberedLog):
-    """What was not answered counts as failed, and is cleaned up."""
+    """A twin that takes a commit without an answer as failed, and removes its files."""
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Removes the files that the commit may have named."""
@@ -345,23 +363,23 @@ class DeleteOnUnknown(NumberedLog):
         )
 
     def clean(self, me: str, receipt: Receipt) -> Program:
-        """The attempt's own files."""
+        """Removes the attempt's own files."""
         yield Ask("remove", (frozenset(receipt.files),))
         return ("Failed",)
 
 
 class SweepWithoutWord(NumberedLog):
-    """A sweep that removes what it saw no commit name, and tells nobody."""
+    """A twin whose sweep removes files that no commit names, without giving them up first."""
 
     def sweep(self, me: str, tries: int = TRIES) -> Program:
-        """No commit before the removal."""
+        """Sweeps without a commit before the removal."""
         lying, snapshot = (yield Ask("listed")), (yield Ask("look", (-1,)))
         yield Ask("remove", (lying - {f for r in snapshot.receipts for f in r.files},))
         return ("Swept",)
 
 
 class LettersLast(NumberedLog):
-    """Dead letters behind the data: a run that dies in between has lost them."""
+    """A twin that stores dead letters after the data: a run that dies in between has lost them."""
 
     def keep(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """Commits first."""
@@ -369,7 +387,7 @@ class LettersLast(NumberedLog):
         yield
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
-        """Then the letters."""
+        """Stores the dead letters after the commit."""
         return (
             Again("letters", (receipt,))
             if reply == "ok"
@@ -377,19 +395,19 @@ class LettersLast(NumberedLog):
         )
 
     def letters(self, me: str, receipt: Receipt) -> Program:
-        """As `keep`, too late."""
+        """Stores the dead letters too late; see `keep`."""
         yield Ask("keep_letters", (receipt.window,))
         return ("Done", receipt)
 
 
 class _Unfrozen(LogWorld):
     def freeze(self, who: str, label: int) -> list[tuple[int, Any]]:
-        """Each run's own view of the topic's end, kept nowhere."""
+        """Returns each run's own view of the topic's end, without storing it."""
         return [(2 * label + (who != "A" and label > 0), self)]
 
 
 class NoFreeze(NumberedLog):
-    """Each run cuts its window where it sees the topic's end."""
+    """A twin whose runs cut their window where each sees the topic's end."""
 
     def __init__(self) -> None:
         super().__init__(_Unfrozen)
@@ -399,12 +417,12 @@ class _OneName(LogWorld):
     overwrites = True
 
     def named(self, who: str, split: int) -> File:
-        """Without the task in the name, two tasks of a split write one file."""
+        """Returns the same name for two tasks of a split."""
         return File(who, split, 1, 1)
 
 
 class OneNameForTwoTasks(NumberedLog):
-    """The second task of a split writes under the first one's name, and the first one
+    """A twin whose second task of a split writes under the first one's name, although the first
     isn't dead.
     """
 
@@ -413,16 +431,16 @@ class OneNameForTwoTasks(NumberedLog):
 
 
 class RenameOver(Manifests):
-    """A manifest is renamed to its name, which takes whatever is there away."""
+    """A twin that renames a manifest to its name, which replaces an existing one."""
 
     def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
-        """Not put-if-absent."""
+        """Returns a put that replaces an existing manifest."""
         return Ask("put_over", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
 
 class OneManifestAnAttempt(Manifests):
-    """Manifests are named by window and attempt: nothing says that the window is taken."""
+    """A twin that names manifests by window and attempt, so that a taken window is not noticed."""
 
     def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
-        """A name that nobody else takes."""
+        """Returns a put under a name that no other attempt uses."""
         return Ask("put_anywhere", (self.entry(snapshot, receipt),))

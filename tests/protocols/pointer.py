@@ -1,8 +1,8 @@
-"""A catalog that swaps a table's metadata for newer metadata, if it still is what was
-looked at: Iceberg.
+"""The protocol of a catalog that swaps a table's metadata if it is still the one of the look,
+for Iceberg.
 
-Other engines swap it, too: they rewrite files, and expire old snapshots. What a
-snapshot's summary said is gone then; what the table's properties say stays.
+Other engines swap it, too: they rewrite files and expire old snapshots. Then the snapshots'
+summaries are gone, but the table's properties stay.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.protocols.world import TRIES, Receipt, judge
 
 
 class CatalogWorld(LogWorld):
-    """The entries are the metadata's history: their number says which metadata it is."""
+    """The log as the history of metadata; an entry's number identifies the metadata."""
 
     def events(self) -> list[tuple[str, Any]]:
-        """Another engine is at work once."""
+        """Returns the world's own steps; another engine acts once."""
         rewrite = Entry(None, frozenset({"another engine"}))
         if rewrite in self.store.entries or not any(e.receipt for e in self.store.entries):
             return super().events()
@@ -40,7 +40,7 @@ class CatalogWorld(LogWorld):
         ]
 
     def summaries(self, who: str) -> list[tuple[Seen, Any]]:
-        """For twins: what the snapshots say that are still there."""
+        """Reads the receipts in the summaries of the remaining snapshots; for twins."""
         removal_numbers = [
             n for n, e in enumerate(self.store.entries) if e.receipt is None and e.removes
         ]
@@ -50,7 +50,10 @@ class CatalogWorld(LogWorld):
 
 
 class Catalog(NumberedLog):
-    """Look, swap; whatever the answer but ok, look again: the library's own retries are off."""
+    """The real protocol: look, and swap.
+
+    After any answer but ok, look again. The library's own retries are off.
+    """
 
     name = "iceberg"
 
@@ -58,14 +61,14 @@ class Catalog(NumberedLog):
         super().__init__(CatalogWorld)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class MarkerInTheSummary(Catalog):
-    """The receipt is looked for in the snapshots alone, which expire."""
+    """A twin that looks for receipts only in snapshots, which expire."""
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """As the real one, but for what is asked."""
+        """Commits like the real protocol, but asks only for the summaries."""
         snapshot: Seen = yield Ask("summaries")
         judgment = judge(receipt, snapshot.receipts)
         if isinstance(judgment, str):
@@ -76,12 +79,15 @@ class MarkerInTheSummary(Catalog):
 
 
 class CatalogRetries(DefaultRetries, Catalog):
-    """The library swaps again by itself, on metadata that nobody looked at: its default."""
+    """A twin whose library swaps again by itself on metadata that the run hasn't looked at.
+
+    This is the library's default.
+    """
 
 
 class CatalogLookOnce(LookOnce, Catalog):
-    """Takes a 500 for a no."""
+    """A twin that takes status 500 as "not committed"."""
 
 
 class CatalogDeletes(DeleteOnUnknown, Catalog):
-    """Takes a 500 for a no, and cleans up."""
+    """A twin that takes status 500 as "not committed", and removes the files."""

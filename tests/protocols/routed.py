@@ -1,9 +1,9 @@
-"""Several tables behind one receipt: routes.
+"""The protocol of several tables with one receipt, for routes.
 
-Each table is a sink of its own, which commits a window at most once a generation,
-whatever its protocol is: here that is one step. The table that has the receipts is the
-last one, and what it has is committed; what the others have of a window that it hasn't,
-some run of that window brought, and the next one goes on from there.
+Each table is a sink that commits a window at most once per generation; here its whole protocol
+is one step. The last table has the receipts: a window is committed if the last table has it. If
+only other tables have a window, a run of that window has died, and its next run goes on from
+there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.protocols.world import (
 )
 
 TABLES = ("first", "second", "last")
-"""Of each window's messages each table takes some."""
+"""The tables. Each takes some of a window's messages."""
 LAST = TABLES[-1]
 
 
 class Tables(NamedTuple):
-    """What is committed to each; a later generation takes the place of the one before."""
+    """The receipts of each table. A later generation replaces the one before."""
 
     first: tuple[Receipt, ...] = ()
     second: tuple[Receipt, ...] = ()
@@ -41,12 +41,12 @@ class TablesWorld(World):
     """Three tables."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """See `World.receipts`: the last table's."""
+        """Returns the last table's receipts; see `World.receipts`."""
         last: tuple[Receipt, ...] = self.store.last
         return last
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
-        """See `World.rows`."""
+        """Returns the rows; see `World.rows`."""
         return (
             (m, r)
             for table in TABLES
@@ -56,13 +56,13 @@ class TablesWorld(World):
         )
 
     def look_into(self, who: str, table: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
-        """What a table has; the window says whose look it is."""
+        """Reads a table. The window only names the look in a trace."""
         return [(getattr(self.store, table), self)]
 
     def commit_to(self, who: str, table: str, receipt: Receipt) -> list[tuple[Receipt | str, Any]]:
-        """A sink's commit, as a whole: its own word of what is there now.
+        """Commits to a table as a whole, and returns the table's receipt of the window.
 
-        Without an answer it came, comes later or never.
+        A commit without an answer arrives at once, later or never.
         """
         judgment = judge(receipt, getattr(self.store, table))
         if judgment is not None:
@@ -72,7 +72,7 @@ class TablesWorld(World):
         return [(receipt, arrived), ("unknown", arrived), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
-        """See `World.arrives`: it comes into its place in a table, if that isn't taken."""
+        """Commits to a table if the window isn't taken there; see `World.arrives`."""
         _, table, receipt = request
         receipts: tuple[Receipt, ...] = getattr(self.store, table)
         if judge(receipt, receipts) is not None:
@@ -82,8 +82,9 @@ class TablesWorld(World):
 
 
 class Routed(SinkProtocol):
-    """Look into the last table; if it doesn't have the window, commit to the others;
-    then to the last one, whatever it has.
+    """The real protocol: look into the last table.
+
+    If it lacks the window, commit to the others, then to the last.
     """
 
     name = "routes"
@@ -101,7 +102,7 @@ class Routed(SinkProtocol):
         self.scenarios = pairs_of_runs(empty, filled_world)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """See `SinkProtocol.commit`."""
+        """Commits a window; see `SinkProtocol.commit`."""
         receipts: tuple[Receipt, ...] = yield Ask("look_into", (LAST, receipt.window))
         judgment = judge(receipt, receipts)
         if isinstance(judgment, str):
@@ -109,8 +110,9 @@ class Routed(SinkProtocol):
         return Again("close", (receipt,)) if judgment is not None else Again("fill", (receipt, 0))
 
     def fill(self, me: str, receipt: Receipt, number: int) -> Program:
-        """One of the other tables: its look says what generation it has, and its commit
-        whether there was anything to do.
+        """Commits to one of the other tables.
+
+        Its look gives its generation, and its commit whether there was anything to do.
         """
         yield Ask("look_into", (TABLES[number], receipt.window))
         reply = yield Ask("commit_to", (TABLES[number], receipt))
@@ -125,24 +127,24 @@ class Routed(SinkProtocol):
     ends = frozenset(
         {"unknown", "another plan", "generations left out", "replays another attempt", "overlap"}
     )
-    """What a table says without having the window, behind which no other one is asked."""
+    """Replies of a table without the window, after which no later table is asked."""
 
     def close(self, me: str, receipt: Receipt) -> Program:
-        """The last table's word is the run's."""
+        """Commits to the last table, whose reply is the run's verdict."""
         reply = yield Ask("commit_to", (LAST, receipt))
         if isinstance(reply, str):
             return ("Unknown",) if reply == "unknown" else ("Refused", reply)
         return ("Done" if reply == receipt else "AlreadyDone", reply)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class LastTableFirst(Routed):
-    """The table with the receipts comes first, as if the others were copies."""
+    """A twin that commits to the table with the receipts first."""
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """The wrong order."""
+        """Commits in the wrong order."""
         reply = yield Ask("commit_to", (LAST, receipt))
         if reply != receipt:
             return (
@@ -158,10 +160,10 @@ class LastTableFirst(Routed):
 
 
 class OneTableCounts(Routed):
-    """Takes a window that is in one of its tables for committed."""
+    """A twin that takes a window in any table as committed."""
 
     def fill(self, me: str, receipt: Receipt, number: int) -> Program:
-        """Doesn't go on behind what another run brought."""
+        """Ends if another run has brought the window to the table."""
         receipts: tuple[Receipt, ...] = yield Ask("look_into", (TABLES[number], receipt.window))
         newest_receipt = newest(receipt.window, receipts)
         if newest_receipt is not None and newest_receipt.generation >= receipt.generation:
@@ -170,6 +172,6 @@ class OneTableCounts(Routed):
 
 
 class GoesOnUnknown(Routed):
-    """Takes a commit to a table that wasn't answered for one that will have arrived."""
+    """A twin that takes a commit without an answer as arrived."""
 
     ends = Routed.ends - {"unknown"}

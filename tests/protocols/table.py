@@ -1,5 +1,5 @@
-"""The protocols and their broken twins, with the scenario that tells a twin from the
-real one, and the step that it gets wrong.
+"""The protocols and their broken twins, each with the scenario and the step that show the
+difference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ PROTOCOLS: dict[str, type[Protocol]] = {
 
 
 class Twin(NamedTuple):
-    """`breaks`: the promise, as its first words; `breaking_step`: the step at which it breaks."""
+    """A broken twin.
+
+    Attributes:
+        protocol_type: its class.
+        scenario: the scenario in which it breaks a promise.
+        breaks: the first words of the promise.
+        breaking_step: the step that breaks it.
+    """
 
     protocol_type: type[Protocol]
     scenario: str
@@ -113,8 +120,9 @@ TWINS: dict[str, dict[str, Twin]] = {
 
 
 def crowd(scenario: Scenario) -> Scenario:
-    """The scenario with a third run, of what is wanted in the end: too many states to
-    be explored whole.
+    """Returns the scenario with a third run of the first required one.
+
+    It has too many states to explore them all.
     """
     return scenario._replace(
         processes=(*scenario.processes, Process("C", "run", scenario.required_runs[0]))

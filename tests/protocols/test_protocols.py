@@ -1,5 +1,5 @@
-"""The commit protocols as state machines: each keeps its promises in every state, and
-each broken twin is told from it.
+"""The commit protocols as state machines: each keeps its promises in every state, and each
+broken twin is found.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ SEEDS = 200
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "scenario"), EVERY)
 def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
-    """Two runs in every order, with every crash and every lost reply: INV-1 to 5, and
-    runs without faults commit from each state.
+    """Two runs, in every order and with every crash and lost reply, keep INV-1 to INV-5.
+
+    Runs without faults commit from each state.
     """
     protocol = PROTOCOLS[name]()
     explored = explore(protocol, protocol.scenarios[scenario])
@@ -43,7 +44,7 @@ def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
 def test_ways_by_chance_keep_the_promises(
     part: int, dice: random.Random, name: str, scenario: str
 ) -> None:
-    """Three runs, in orders by chance: the same promises."""
+    """Three runs in random orders keep the promises."""
     protocol = PROTOCOLS[name]()
     wide = crowd(protocol.scenarios[scenario])
     for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
@@ -54,8 +55,8 @@ def test_ways_by_chance_keep_the_promises(
 
 @pytest.mark.parametrize("scenario", FencedIds().scenarios)
 def test_kafka_fences_again(dice: random.Random, scenario: str) -> None:
-    """A run that lost its id, or whose commit wasn't answered, fences, looks and writes again,
-    in orders by chance: the same promises.
+    """Runs that fence, look and write again after a lost id or answer keep the promises, in
+    random orders.
     """
     protocol = FencedIds()
     base_scenario = protocol.scenarios[scenario]
@@ -69,9 +70,7 @@ def test_kafka_fences_again(dice: random.Random, scenario: str) -> None:
     ("name", "twin"), [(name, twin) for name, twins in TWINS.items() for twin in twins]
 )
 def test_a_twin_is_caught(name: str, twin: str) -> None:
-    """Each broken twin breaks the promise that its step was there for, at that step;
-    the same way does so again.
-    """
+    """Each twin breaks its promise at its step, and the same way breaks it again."""
     breakage = TWINS[name][twin]
     protocol = breakage.protocol_type()
     explored = explore(protocol, protocol.scenarios[breakage.scenario])
@@ -86,8 +85,9 @@ def test_a_twin_is_caught(name: str, twin: str) -> None:
 def test_a_broken_promise_is_shown_and_had_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command prints numbered steps and a line that has them again, word for word;
-    its exit code says that something is broken.
+    """The command prints numbered steps, and a command that repeats them exactly.
+
+    Its exit code reports the broken promise.
     """
 
     def run_main(*words: str) -> str:
@@ -116,7 +116,7 @@ def test_a_broken_promise_is_shown_and_had_again(
 
 
 def test_ways_by_chance_find_a_twin() -> None:
-    """Random ways aren't blind: a twin is caught within a thousand."""
+    """Random ways find a twin within a thousand."""
     protocol = TWINS["delta"]["path-write"].protocol_type()
     wide = crowd(protocol.scenarios["one window twice"])
     assert any(wander(protocol, wide, seed).broken for seed in range(1_000))

@@ -1,10 +1,9 @@
-"""What real sinks do, step by step, written down by who does it, so that the model can
-be asked whether it would do so, too.
+"""Traces: the steps of real sinks, recorded by run, so that they can be compared with the
+model.
 
-A recorder lies around a sink's steps (a look, a put), each as a whole: under a lock
-that all processes of a test share, so that the order of the lines is the order of the
-steps. A step that has begun and has no end is one that its process was killed in: its
-reply was lost.
+A recorder wraps each step of a sink (a look, a put) as a whole. It takes a lock that all
+processes of a test share, so the order of the lines is the order of the steps. If a process was
+killed in a step, the step has a begin and no end: its reply was lost.
 
     with recorder.step("A", "put", 3) as reply:
         ... put ...
@@ -30,13 +29,18 @@ from tests.protocols.world import Receipt, newest
 LOST = "unknown"
 UNDECIDED = "undecided"
 LIMIT = 60
-"""Seconds in which a step can be taken."""
+"""Maximum seconds until a step can begin."""
 
 
 class Event(NamedTuple):
-    """A step of a run. `target`: the number or id that it is taken under, where a step has one.
+    """A recorded step of a run.
 
-    `outcome`: what the run then said of itself, if this was its last; None if that isn't known.
+    Attributes:
+        who: the run.
+        name: name of the step.
+        target: number or id of the step, if it has one.
+        reply: its reply.
+        outcome: the run's verdict if this was its last step; None if it isn't known.
     """
 
     who: str
@@ -47,7 +51,7 @@ class Event(NamedTuple):
 
 
 class Recorder:
-    """Lines of a file that processes share."""
+    """A recorder that writes lines to a file that processes share."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -61,9 +65,14 @@ class Recorder:
         *,
         once: Callable[[], bool] = lambda: True,
     ) -> Iterator[Callable[..., None]]:
-        """One step, alone of all steps. `target` may be known only with the reply.
+        """Records a step, during which no other step runs.
 
-        `once`: whether it doesn't have to wait for steps of others, which go on until then.
+        Args:
+            who: the run.
+            name: name of the step.
+            target: number or id of the step; it may also be given with the reply.
+            once: a function that returns whether the step may begin. Until then other runs'
+                steps go on.
         """
         with self.file.open("a") as out:
             self._lock_alone(out, once)
@@ -77,7 +86,7 @@ class Recorder:
 
     def _lock_alone(self, out: TextIO, once: Callable[[], bool] = lambda: True) -> None:
         deadline = time.monotonic() + LIMIT
-        fcntl.flock(out, fcntl.LOCK_EX)  # in turn: who asked first gets it first
+        fcntl.flock(out, fcntl.LOCK_EX)  # in turn: the first that asks gets it first
         while not once():
             fcntl.flock(out, fcntl.LOCK_UN)
             assert time.monotonic() < deadline, "a step waits for another one that doesn't come"
@@ -85,13 +94,13 @@ class Recorder:
             fcntl.flock(out, fcntl.LOCK_EX)
 
     def says(self, who: str, outcome: str) -> None:
-        """What a run ended with."""
+        """Records a run's verdict."""
         with self.file.open("a") as out:
             self._lock_alone(out)
             out.write(json.dumps({"who": who, "said": outcome}) + "\n")
 
     def trace(self) -> list[Event]:
-        """The steps in their order."""
+        """Returns the steps in order."""
         events: list[Event] = []
         for line in map(json.loads, self.file.read_text().splitlines()):
             if "said" in line:
@@ -105,18 +114,18 @@ class Recorder:
 
 
 def refused_events(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
-    """What of a trace the model can't follow, from the first such event on."""
+    """Returns the events of a trace from the first one on that the model can't follow."""
     return accepts(
         model, model.scenarios[scenario] if isinstance(scenario, str) else scenario, trace, _fits
     )
 
 
 def _fits(step: Step, event: Event | None) -> bool:
-    if step.name == "dies":  # who is dead and who is never heard of again leave the same world
+    if step.name == "dies":  # a dead run and one that never moves again leave the same world
         return False
     event_of_step = _event_of(step)
     if event is None or event_of_step is None:
-        # which a statement between two steps may notice
+        # a statement between two steps may notice that its session is gone
         return event is None and (event_of_step is None or event_of_step.reply == "gone")
     return event_of_step._replace(outcome=None) == event._replace(outcome=None) and (
         event.outcome is None or event.outcome == event_of_step.outcome
@@ -124,7 +133,9 @@ def _fits(step: Step, event: Event | None) -> bool:
 
 
 def _event_of(step: Step) -> Event | None:
-    """What a recorder would have told of a step of the model; None of one that it doesn't see."""
+    """Returns the event that a recorder writes for a step of the model; None for a step that it
+    doesn't see.
+    """
     outcome = next(
         (
             p.args[0][0]
@@ -167,7 +178,9 @@ def _event_of(step: Step) -> Event | None:
 
 
 def _event_of_several(step: Step, outcome: str | None) -> Event | None:
-    """The same of protocols that commit in several places: Kafka's ids, and several tables."""
+    """Returns the event of a step in a protocol with several places of commits: Kafka's ids, or
+    several tables.
+    """
     match step.name, step.args, step.reply:
         case "look_into", (table, window), tuple() as receipts:
             newest_receipt = newest(window, receipts)
@@ -212,8 +225,8 @@ def _event_of_several(step: Step, outcome: str | None) -> Event | None:
 
 
 def control_text(window: int, log: tuple[Published, ...]) -> str | None:
-    """What a control topic says of a window: the attempt of its receipt; else its
-    splits that are published, and by whom.
+    """Returns a control topic's text about a window: the attempt of its receipt, or else its
+    published splits and their attempts.
     """
     newest_receipt = newest(window, [p.receipt for p in log if p.split is None])
     attempt_by_split = {
@@ -225,7 +238,7 @@ def control_text(window: int, log: tuple[Published, ...]) -> str | None:
 
 
 def splits_text(published: Mapping[int, str]) -> str | None:
-    """Splits, and the attempts that published them."""
+    """Returns a text of splits and the attempts that published them."""
     return (
         ", ".join(f"{split} by {attempt}" for split, attempt in sorted(published.items())) or None
     )

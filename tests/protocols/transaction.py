@@ -1,9 +1,9 @@
-"""Transactions of one server: PostgreSQL.
+"""The protocol of one server's transactions, for PostgreSQL.
 
-Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A
-run's transaction first takes the table's lock, then looks, so that what it sees stays
-so until it commits; then it streams its files in, and notices one that isn't whole. Who
-is stopped holds the lock, until the server ends the session for idling.
+Rows wait in staged files. They aren't synced, so a loss of power may shorten them. A run's
+transaction first takes the table's lock, then looks, so that the look stays true until the
+commit. Then it streams the files, and notices one that isn't complete. A run that is stopped
+keeps the lock until the server ends the idle session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from tests.protocols.world import (
 
 
 class Session(NamedTuple):
-    """An open transaction."""
+    """An open transaction.
+
+    Attributes:
+        run: the run.
+        number: number of the session.
+        locks: True if it has the table's lock.
+        inserted: its inserted receipt and rows, if any.
+    """
 
     run: str
     number: int
@@ -35,9 +42,12 @@ class Session(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """A receipt and its rows; `cut`: a staged file was, and so it hasn't all of them.
+    """A receipt and its rows.
 
-    `removes`: the attempts whose rows it deletes.
+    Attributes:
+        receipt: the receipt.
+        cut: True if a staged file was shortened, so that rows are missing.
+        removes: attempts whose rows it deletes.
     """
 
     receipt: Receipt
@@ -49,9 +59,13 @@ class Inserted(NamedTuple):
 
 
 class Server(NamedTuple):
-    """`staging`: the runs whose staged files are whole.
+    """The server's state.
 
-    `faults`: how many are still to come, of the server or of the staging folder.
+    Attributes:
+        committed: the committed receipts and rows.
+        sessions: the open transactions.
+        staging: runs whose staged files are complete.
+        faults: number of faults of the server or the staging folder that may still come.
     """
 
     committed: tuple[Inserted, ...] = ()
@@ -64,11 +78,11 @@ class ServerWorld(World):
     """One server."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """See `World.receipts`."""
+        """Returns the receipts; see `World.receipts`."""
         return tuple(i.receipt for i in self.store.committed)
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
-        """See `World.rows`."""
+        """Returns the rows; see `World.rows`."""
         return (
             (m, i.receipt) for i in self.store.committed if not i.cut for m in i.receipt.messages()
         )
@@ -83,40 +97,39 @@ class ServerWorld(World):
         return tuple(s for s in self.store.sessions if s != session)
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
-        """Into files, one for each task; with the last split's they are whole."""
+        """Stages a split into a file; with the last split the run's files are complete."""
         staging = self.store.staging | ({who} if split else frozenset())
         return [(File(who, split, 1, 1), self._with(staging=staging))]
 
     def lock(self, who: str, number: int) -> list[tuple[str, Any]]:
-        """Begin, and take the table's lock.
+        """Begins a transaction with the table's lock.
 
-        It is waited for, until who holds it is done, or the server ends that session.
+        It waits until the holder is done, or the server ends the holder's session.
         """
         if any(s.locks for s in self.store.sessions):
             return []
         return self.begin(who, number, locks=True)
 
     def begin(self, who: str, number: int, *, locks: bool = False) -> list[tuple[str, Any]]:
-        """Begin; without the lock only in twins."""
+        """Begins a transaction; without the lock only in twins."""
         return [("ok", self._with(sessions=(*self.store.sessions, Session(who, number, locks))))]
 
     def look(
         self, who: str, number: int, window: int
     ) -> list[tuple[tuple[Receipt, ...] | str, Any]]:
-        """What is committed, as a statement of a session sees it; the window says whose
-        look it is.
-        """
+        """Reads the committed receipts in a session. The window only names the look in a trace."""
         return [("gone" if self._session(who, number) is None else self.receipts(), self)]
 
     def look_unlocked(self, who: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
-        """For twins: in no session that has the lock."""
+        """Reads the committed receipts without the lock; for twins."""
         return [(self.receipts(), self)]
 
     def insert(
         self, who: str, number: int, receipt: Receipt, receipts: tuple[Receipt, ...]
     ) -> list[tuple[str, Any]]:
-        """Delete what is replaced; stream the staged files in, and insert the receipt;
-        whether the files are whole is the answer.
+        """Deletes replaced rows, streams the staged files in, and inserts the receipt.
+
+        The answer is whether the files are complete.
         """
         session, replaced_attempts = (
             self._session(who, number),
@@ -129,14 +142,14 @@ class ServerWorld(World):
         return [("cut" if inserted.cut else "all", self._with(sessions=sessions))]
 
     def end(self, who: str, number: int) -> list[tuple[None, Any]]:
-        """Roll back."""
+        """Rolls back."""
         session = self._session(who, number)
         return [(None, self if session is None else self._with(sessions=self._without(session)))]
 
     def send_commit(self, who: str, number: int) -> list[tuple[str, Any]]:
-        """The answer can be lost; so can the request, or it is under way.
+        """Commits. The answer can be lost, and so can the request, or it is still under way.
 
-        Of a session that is gone nobody can tell why.
+        For a session that is gone the reason is unknown.
         """
         session = self._session(who, number)
         if session is None:
@@ -147,7 +160,7 @@ class ServerWorld(World):
         return [("ok", arrived), ("unknown", arrived), ("unknown", nothing), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
-        """See `World.arrives`: a commit reaches a session that is still there."""
+        """Commits a session that still exists; see `World.arrives`."""
         _, who, number = request
         session = self._session(who, number)
         if session is None or session.inserted is None:
@@ -160,8 +173,9 @@ class ServerWorld(World):
         )
 
     def events(self) -> list[tuple[str, Any]]:
-        """The server ends who is gone, or idles; and once, it crashes, or the machine
-        with the staging folder does.
+        """Returns the server's own steps: it ends a session that is dead or idle.
+
+        Once, it crashes, or the machine with the staging folder does.
         """
         ended = [
             (
@@ -180,7 +194,7 @@ class ServerWorld(World):
 
 
 class Transaction(SinkProtocol):
-    """Lock, look, insert, commit; whatever the answer but ok, the same again."""
+    """The real protocol: lock, look, insert, commit. After any answer but ok, the same again."""
 
     name = "postgres"
 
@@ -196,17 +210,17 @@ class Transaction(SinkProtocol):
         self.scenarios = pairs_of_runs(empty, filled_world)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """See `SinkProtocol.commit`; each try has a session of its own."""
+        """Commits a window; see `SinkProtocol.commit`. Each try has its own session."""
         yield self.fence(tries)
         look_reply = yield Ask("look", (tries, receipt.window))
         return (yield from self.write(receipt, look_reply, tries))
 
     def fence(self, tries: int) -> Ask:
-        """How a transaction begins."""
+        """Returns the request that begins a transaction."""
         return Ask("lock", (tries,))
 
     def write(self, receipt: Receipt, look_reply: tuple[Receipt, ...] | str, tries: int) -> Program:
-        """Decide on what was seen, stream the files in, commit."""
+        """Judges by the look, streams the files in, and commits."""
         if isinstance(look_reply, str):
             return self.retry_commit(receipt, tries)
         judgment = judge(receipt, look_reply)
@@ -225,39 +239,35 @@ class Transaction(SinkProtocol):
         return ("Done", receipt) if reply == "ok" else self.retry_commit(receipt, tries)
 
     def retry_commit(self, receipt: Receipt, tries: int) -> Any:
-        """The connection was lost."""
+        """Tries again after a lost connection."""
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     sums = True
-    """True if it compares length and checksum of what it streamed with those that the
-    stager told.
-    """
+    """True if it compares length and checksum of the streamed files with the stager's."""
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class SelectThenInsert(Transaction):
-    """No lock and no key: whoever looks at the same moment sees nothing."""
+    """A twin without a lock or a key: two runs that look at the same time see nothing."""
 
     def fence(self, tries: int) -> Ask:
-        """None."""
+        """Returns a begin without the lock."""
         return Ask("begin", (tries,))
 
 
 class LookBeforeLock(Transaction):
-    """Takes the lock behind the look, whose answer is old by then."""
+    """A twin that takes the lock after its look, which may be outdated by then."""
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """The look first."""
+        """Commits, and looks first."""
         look_reply = yield Ask("look_unlocked", (receipt.window,))
         yield self.fence(tries)
         return (yield from self.write(receipt, look_reply, tries))
 
 
 class TrustsStaging(Transaction):
-    """Takes a file for what was staged under its name: after a loss of power there is
-    less in it.
-    """
+    """A twin that doesn't check staged files, which may be shorter after a loss of power."""
 
     sums = False

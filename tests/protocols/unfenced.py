@@ -1,9 +1,8 @@
-"""No transactions: Kafka with `delivery_guarantee: at-least-once`.
+"""The protocol without transactions, for Kafka with `delivery_guarantee: at-least-once`.
 
-Each split's rows are sent and confirmed, then a record says so; then the window's
-receipt is written. Nobody is fenced: what lies between a look and a record may be done
-twice, and of two receipts of a window the first in the log counts. All that is asked
-may arrive late.
+Each split's rows are sent and confirmed, then a record is written; then the window's receipt.
+No run is fenced: steps between a look and a record may happen twice. Of two receipts of a
+window the first in the log counts. Every request may arrive late.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_wo
 
 
 class Topics(NamedTuple):
-    """`rows`: which attempts' splits lie in the target topic; how often one does is all
-    the same here.
+    """The topics.
 
-    `log`: the control topic.
+    Attributes:
+        rows: attempts and splits in the target topic; how often doesn't matter here.
+        log: the control topic.
     """
 
     rows: frozenset[tuple[Receipt, int]] = frozenset()
@@ -31,7 +31,7 @@ class TopicsWorld(World):
     """One cluster."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Of each window the first one."""
+        """Returns the first receipt of each window."""
         receipt_by_window: dict[int, Receipt] = {}
         for published in self.store.log:
             if published.split is None:
@@ -39,7 +39,7 @@ class TopicsWorld(World):
         return tuple(receipt_by_window.values())
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
-        """See `World.rows`: each once, for here a row may be there twice."""
+        """Returns the rows, each once, because duplicates are allowed; see `World.rows`."""
         receipt_by_row = {
             (message, r.window): r
             for r, split in sorted(self.store.rows, key=str)
@@ -49,7 +49,7 @@ class TopicsWorld(World):
         return ((message, receipt) for (message, _), receipt in receipt_by_row.items())
 
     def control(self, who: str) -> list[tuple[Any, Any]]:
-        """The control topic, read to its end: the published splits, and the receipts that count."""
+        """Reads the control topic to its end: the published splits, and the receipts that count."""
         return [
             (
                 (
@@ -63,11 +63,14 @@ class TopicsWorld(World):
         ]
 
     def send(self, who: str, receipt: Receipt, split: int) -> list[tuple[str, Any]]:
-        """A split's rows. A report may say that they were not delivered, or none may come."""
+        """Sends a split's rows.
+
+        A report may say that they were not delivered, or may never come.
+        """
         return [*self._send_request(("send", receipt, split), "delivered"), ("not delivered", self)]
 
     def record(self, who: str, published: Published) -> list[tuple[str, Any]]:
-        """A record."""
+        """Writes a record."""
         return self._send_request(("record", published), "ok")
 
     def _send_request(self, request: Any, ok: str) -> list[tuple[str, Any]]:
@@ -75,7 +78,7 @@ class TopicsWorld(World):
         return [(ok, arrived), ("unknown", arrived), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
-        """See `World.arrives`: nothing is refused."""
+        """Applies the request; see `World.arrives`. None is refused."""
         if request[0] == "send":
             return self._replace(store=self.store._replace(rows=self.store.rows | {request[1:]}))
         return (
@@ -86,17 +89,20 @@ class TopicsWorld(World):
 
 
 class LastWorld(TopicsWorld):
-    """A later receipt of a window takes the place of the one that was there."""
+    """A cluster in which a later receipt of a window replaces the earlier one."""
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Of each window the last one."""
+        """Returns the last receipt of each window."""
         return tuple(
             {p.receipt.window: p.receipt for p in self.store.log if p.split is None}.values()
         )
 
 
 class Unfenced(SinkProtocol):
-    """Look, send, record: for each split; then look, record, look for the receipt."""
+    """The real protocol.
+
+    For each split: look, send, record. Then look, record the receipt, and look for it.
+    """
 
     name = "kafka-at-least-once"
     atomic = False
@@ -128,7 +134,7 @@ class Unfenced(SinkProtocol):
         }
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """See `SinkProtocol.commit`: the splits at the same time, then the receipt."""
+        """Commits the splits at the same time, then the receipt; see `SinkProtocol.commit`."""
         published = yield Start(
             tuple((f"{me}.{split}", "publish", (receipt, split)) for split in SPLITS)
         )
@@ -149,7 +155,7 @@ class Unfenced(SinkProtocol):
         return ("Done" if held_receipt == receipt else "AlreadyDone", held_receipt)
 
     def publish(self, me: str, receipt: Receipt, split: int) -> Program:
-        """One split, if no attempt has recorded it."""
+        """Publishes a split, unless an attempt has recorded it."""
         splits, _ = yield Ask("control")
         if (receipt.window, split) in splits:
             return "published"
@@ -162,23 +168,25 @@ class Unfenced(SinkProtocol):
         )
 
     confirmed = frozenset({"delivered"})
-    """Reports after which it may be recorded that a split is published."""
+    """Delivery reports after which a split may be recorded as published."""
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class NotAskedAfter(Unfenced):
-    """Records a split whatever became of its rows: what `delivery_guarantee: none` does."""
+    """A twin that records a split whatever became of its rows, as `delivery_guarantee: none`
+    does.
+    """
 
     confirmed = frozenset({"delivered", "not delivered", "unknown"})
 
 
 class RecordFirst(Unfenced):
-    """Records a split, then sends it."""
+    """A twin that records a split before it sends it."""
 
     def publish(self, me: str, receipt: Receipt, split: int) -> Program:
-        """The wrong order."""
+        """Publishes a split in the wrong order."""
         splits, _ = yield Ask("control")
         if (receipt.window, split) in splits:
             return "published"
@@ -188,6 +196,6 @@ class RecordFirst(Unfenced):
 
 
 class LastReceiptCounts(Unfenced):
-    """Two runs of a window are told different receipts."""
+    """A twin in which two runs of a window get different receipts."""
 
     kind = LastWorld

@@ -1,7 +1,7 @@
-"""What all protocols share: frozen boundaries, staged files, dead letters, requests
-under way; and what is promised of any sink.
+"""Parts that all protocols share: frozen boundaries, staged files, dead letters, requests under
+way, and promises of every sink.
 
-Two topic-partitions, which each window takes a split of; a message of a window is
+There are two topic-partitions, and each window has a split of both. A message of a window is
 (split, offset). The first message of split 1 is a dead letter, until it is replayed.
 """
 
@@ -16,11 +16,11 @@ from tests.protocols.explore import Again, Ask, Process, Program, Protocol, Scen
 
 SPLITS = (0, 1)
 TRIES = 2
-"""Commits that are sent without an answer before a run says that it doesn't know."""
+"""Number of commits without an answer before a run says that its outcome is unknown."""
 
 
 class File(NamedTuple):
-    """What a task staged: the name says the attempt, and what is in it is of `content_run`."""
+    """A staged file. Its name has the attempt; its content is of `content_run`."""
 
     run: str
     split: int
@@ -32,9 +32,16 @@ class File(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a run would commit.
+    """A receipt.
 
-    `replayed_attempt`: the attempt that a dead-letter replay stands on.
+    Attributes:
+        window: number of its window.
+        generation: its generation.
+        attempt: its attempt.
+        start: first offset of each split.
+        stop: end of each split.
+        files: its files.
+        replayed_attempt: attempt whose dead letters it replays; None if it is no replay.
     """
 
     window: int
@@ -51,7 +58,7 @@ class Receipt(NamedTuple):
         )
 
     def messages(self) -> list[tuple[int, int]]:
-        """The messages whose rows it stands for."""
+        """Returns the messages of its rows."""
         dead = (1, self.start)
         if self.replayed_attempt is not None:
             return [dead]
@@ -59,7 +66,15 @@ class Receipt(NamedTuple):
 
 
 class World(NamedTuple):
-    """`store` is the sink's own."""
+    """A world.
+
+    Attributes:
+        boundaries: label and offset of each frozen boundary.
+        torn: committed files that a stopped task has overwritten.
+        letters: window and attempt of stored dead letters.
+        flying: requests under way.
+        store: the sink's own state.
+    """
 
     boundaries: tuple[tuple[int, int], ...]
     torn: frozenset[File]
@@ -67,29 +82,31 @@ class World(NamedTuple):
     flying: frozenset[Any]
     store: Any
 
-    # ----------------------------------------------------------------------------------------------
+    # --- questions to any sink
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """All that are committed and not taken back, in the order of their commits."""
+        """Returns all receipts that are committed and not removed, in the order of their
+        commits.
+        """
         raise NotImplementedError
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
-        """The visible rows: which message each is of, and what it came with."""
+        """Returns the visible rows: message and receipt of each."""
         return ((message, r) for r in self.receipts() for message in r.messages())
 
     def coming(self) -> Iterator[tuple[int, int]]:
-        """The messages of rows that are committed for good, and that readers don't see yet."""
+        """Returns the messages of rows that are committed for good, but not visible yet."""
         return iter(())
 
     def removed(self) -> frozenset[File]:
-        """Files that somebody removed."""
+        """Returns the files that were removed."""
         return frozenset()
 
-    # ----------------------------------------------------------------------------------------------
+    # --- steps of any run
 
     def freeze(self, who: str, label: int) -> list[tuple[int, Any]]:
-        """Put-if-absent of a boundary: each run sees the topic's end elsewhere, and one
-        of them is right for ever.
+        """Freezes a boundary, if it isn't frozen: each run sees another end of the topic, and
+        the first one stays.
         """
         offset_by_label = dict(self.boundaries)
         if label not in offset_by_label:
@@ -118,11 +135,12 @@ class World(NamedTuple):
         ]
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
-        """A task; or a second one, where the first was killed, or was stopped and writes on when it wakes.
+        """Stages a split by a task; or by a second one, if the first was killed, or was stopped
+        and writes again when it wakes.
 
-        Under a name of its own that changes nothing that anybody sees; so it wakes only
-        where tasks share a name.
-        """  # noqa: E501
+        Under its own name the woken task changes nothing that others see. So it wakes only in
+        worlds where tasks share a name.
+        """
         zombie = self.flying | ({("task", who, split)} if self.overwrites else frozenset())
         return [
             (File(who, split, 1, 1), self),
@@ -130,12 +148,12 @@ class World(NamedTuple):
         ]
 
     def named(self, who: str, split: int) -> File:
-        """How the second task of a split calls its file."""
+        """Returns the file of the second task of a split."""
         return File(who, split, 2, 2)
 
     def keep_letters(self, who: str, window: int) -> list[tuple[str, Any]]:
-        """The dead letters of an attempt, in a commit of their own; again if that
-        wasn't answered.
+        """Stores the dead letters of an attempt in their own commit, and again if that wasn't
+        answered.
         """
         arrived = self._replace(letters=self.letters | {(window, who)})
         return (
@@ -145,7 +163,7 @@ class World(NamedTuple):
         )
 
     def events(self) -> list[tuple[str, Any]]:
-        """What the world does by itself."""
+        """Returns the world's own steps."""
         events = []
         for request in sorted(self.flying, key=str):
             rest = self._replace(flying=self.flying - {request})
@@ -163,10 +181,10 @@ class World(NamedTuple):
         return events
 
     overwrites = False
-    """True if two tasks of a split write one name: in a broken twin."""
+    """True if two tasks of a split write under one name, as in a broken twin."""
 
     def arrives(self, request: Any) -> Any:
-        """A request that nobody waits for any more."""
+        """Applies a request whose run no longer waits for it."""
         raise NotImplementedError
 
 
@@ -175,7 +193,7 @@ def _whose(request: tuple[Any, ...]) -> str:
 
 
 def begin_world(kind: type[World], store: Any, **more: Any) -> World:
-    """A world in which nothing has happened yet."""
+    """Returns a world in which nothing has happened yet."""
     return kind(
         **(
             {
@@ -191,14 +209,17 @@ def begin_world(kind: type[World], store: Any, **more: Any) -> World:
 
 
 def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
-    """The receipt of a window's highest generation."""
+    """Returns a window's receipt of the highest generation."""
     window_receipts = [r for r in receipts if r.window == window]
     return max(window_receipts, key=lambda r: r.generation) if window_receipts else None
 
 
 def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None:
-    """`ingest.sinks.kit.commit.conflicts.decide` in small: what stands in place of this receipt,
-    why it is refused, or None if it may be committed.
+    """Judges a receipt as a small `ingest.sinks.kit.commit.conflicts.decide`.
+
+    Returns:
+        The committed receipt that counts instead, the reason of a refusal, or None if it may be
+        committed.
     """
     all_receipts = [*receipts]
     newest_receipt = newest(receipt.window, all_receipts)
@@ -224,9 +245,12 @@ def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None
 
 
 def pairs_of_runs(empty: World, filled: World) -> dict[str, Scenario]:
-    """Two runs at once: of one window, of two windows, and two replays of a window.
+    """Returns scenarios of two runs at once: of one window, of two windows, and two replays of
+    a window.
 
-    `empty`: a table without windows. `filled`: one that holds window 0, with a dead letter.
+    Args:
+        empty: a table without windows.
+        filled: a table with window 0 and a dead letter.
     """
     return {
         "one window twice": Scenario(
@@ -245,31 +269,31 @@ def pairs_of_runs(empty: World, filled: World) -> dict[str, Scenario]:
 
 
 class SinkProtocol(Protocol):
-    """The steps of a run up to its commit, and what is promised of every sink."""
+    """The steps of a run up to its commit, and the promises of every sink."""
 
     atomic = True
     """True if a window's rows become visible all at once."""
 
     def run(self, me: str, window: int, generation: int = 0) -> Program:
-        """Freeze, stage, keep the dead letters, commit."""
+        """Runs a window: freezes boundaries, stages, stores the dead letters, commits."""
         start, stop = (yield Ask("freeze", (window,))), (yield Ask("freeze", (window + 1,)))
         files = ((yield Ask("stage", (SPLITS[0],))), (yield Ask("stage", (SPLITS[1],))))
         return Again("keep", (Receipt(window, generation, me, start, stop, files),))
 
     def keep(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """The dead letters first: without them nothing is committed."""
+        """Stores the dead letters first: without them nothing is committed."""
         if (yield Ask("keep_letters", (receipt.window,))) == "ok":
             return Again("commit", (receipt,))
         return Again("keep", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     @abstractmethod
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
-        """The sink's own; ends with what a run says of it."""
+        """Commits by the sink's own protocol, and returns the run's verdict."""
 
-    # ----------------------------------------------------------------------------------------------
+    # --- promises
 
     def find_violation(self, world: World) -> str | None:
-        """INV-1, INV-2, INV-4 and INV-5 on one state."""
+        """Returns the violation of INV-1, INV-2, INV-4 or INV-5 in a world, or None."""
         return next(self._violations(world), None)
 
     def _violations(self, world: World) -> Iterator[str]:
@@ -323,7 +347,7 @@ class SinkProtocol(Protocol):
     def _letters(
         self, window: int, receipts: tuple[Receipt, ...], rows: Counter[tuple[int, int]]
     ) -> Iterator[str]:
-        """A dead letter is open, or a row of the table: never both, never neither."""
+        """Yields a violation if a dead letter is both open and a row, or neither."""
         newest_receipt = newest(window, receipts)
         assert newest_receipt is not None
         if (newest_receipt.replayed_attempt is None) == bool(rows[1, newest_receipt.start]):
@@ -333,7 +357,7 @@ class SinkProtocol(Protocol):
             )
 
     def find_loss(self, old_world: World, new_world: World) -> str | None:
-        """What is committed stays, in this generation or a later one."""
+        """Returns a violation if a committed receipt is gone without a later generation."""
         old, new = old_world.receipts(), new_world.receipts()
         for r in (newest(window, old) for window in sorted({r.window for r in old})):
             assert r is not None
@@ -345,8 +369,8 @@ class SinkProtocol(Protocol):
         return None
 
     def refute(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
-        """Who says Done has committed; who says that it was done already names what is
-        there; nobody is refused without a reason.
+        """Returns the error in a verdict, or None: Done needs a commit, AlreadyDone an existing
+        receipt, a refusal an allowed reason.
         """
         match verdict:
             case ("Done" | "AlreadyDone", Receipt() as receipt):
@@ -358,5 +382,5 @@ class SinkProtocol(Protocol):
         return None
 
     def decided(self, world: World) -> tuple[Receipt, ...]:
-        """What is committed for good, also if readers don't see it yet."""
+        """Returns the receipts that are committed for good, also if readers don't see them yet."""
         return world.receipts()

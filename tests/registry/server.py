@@ -1,6 +1,6 @@
-"""Schema registry of the tests.
+"""A schema registry for tests.
 
-It is a real HTTP server with the API of Confluent's, and keeps its schemas in memory:
+It is a real HTTP server with the API of Confluent's registry, and keeps its schemas in memory:
 
     with RegistryServer() as registry:
         id_ = registry.register("orders-value", '{"type": "record", ...}')
@@ -8,8 +8,8 @@ It is a real HTTP server with the API of Confluent's, and keeps its schemas in m
         registry.faults["/schemas/ids/1"] = Fault(status=503)
 
 It has what producers and consumers need: subjects, versions, references, ids and GUIDs,
-deletion. It parses no schema, and finds every schema compatible. A path with a fault
-answers with the fault, so that tests see how windrow treats a sick registry.
+deletion. It parses no schema, and finds every schema compatible. A path with a fault answers
+with the fault, so that tests see how windrow treats a broken registry.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ _LENGTH_MAX = 8 << 20
 
 @dataclass(frozen=True)
 class Fault:
-    """False answer of a path: a status, headers and bytes.
+    """A false answer of a path.
 
-    - `seconds`: how long it waits before it answers.
-    - `drip`: if not 0, it sends byte by byte, with so many seconds between them.
-    - `head_drip`: as `drip`, for a header that never ends.
-    - `closes`: closes the connection without an answer.
+    Attributes:
+        status: its status.
+        body: its bytes.
+        headers: its headers.
+        seconds: seconds of waiting before the answer.
+        drip: if not 0, the body is sent byte by byte, with so many seconds between bytes.
+        head_drip: if not 0, a header without an end is sent as by `drip`.
+        closes: True to close the connection without an answer.
     """
 
     status: int = 200
@@ -67,12 +71,14 @@ class _Version:
 
 
 class RegistryServer:
-    """Registry on a local port, from `start` to `stop`; also a context manager.
+    """A registry on a local port, from `start` to `stop`; also a context manager.
 
-    `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in
-    order; `last_headers`: the headers of the last request, by
-    names in lower case; `authorization`: the header that
-    requests must have; None: they need none.
+    Attributes:
+        faults: the false answers, by path.
+        requested_paths: the requested paths in order.
+        last_headers: the headers of the last request, by their names in lower case.
+        authorization: the header that requests must have; None if they need none.
+        http_server: the HTTP server.
     """
 
     def __init__(
@@ -80,7 +86,9 @@ class RegistryServer:
     ) -> None:
         """Takes any free port.
 
-        `user`: the name and the password that requests must have; `tls`: for HTTPS.
+        Args:
+            user: name and password that requests must have; None if they need none.
+            tls: the TLS settings for HTTPS; None for HTTP.
         """
         self.faults: dict[str, Fault] = {}
         self.requested_paths: list[str] = []
@@ -101,11 +109,11 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        """Address of the registry."""
+        """The registry's address."""
         return f"{self._scheme}://127.0.0.1:{self.http_server.server_address[1]}"
 
     def start(self) -> Self:
-        """Starts to answer."""
+        """Starts to answer requests."""
         self._thread = threading.Thread(
             target=self.http_server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         )
@@ -113,9 +121,9 @@ class RegistryServer:
         return self
 
     def stop(self) -> None:
-        """Stops to answer, and frees the port.
+        """Stops the server, and frees the port.
 
-        The next server may get the same one, so this process forgets what it was told there.
+        The next server may get the same port, so this process forgets the registry's answers.
         """
         client_of.cache_clear()
         self._stopping.set()
@@ -142,9 +150,9 @@ class RegistryServer:
         kind: str = "AVRO",
         references: list[dict[str, Any]] | None = None,
     ) -> int:
-        """Registers a schema under a subject and returns its id.
+        """Registers a schema under a subject, and returns its id.
 
-        Registered again, it keeps its id, and its version under the subject.
+        A schema that is registered again keeps its id, and its version under the subject.
         """
         entry = {"schema": schema, "schemaType": kind, "references": references or []}
         with self._lock:
@@ -163,7 +171,7 @@ class RegistryServer:
     def answer(
         self, method: str, path: str, query: Mapping[str, list[str]], body: Any
     ) -> tuple[int, Any]:
-        """Returns the status and the document that answer a request."""
+        """Returns the status and the document of the answer to a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         with_deleted = query.get("deleted") == ["true"]
         match (method, parts):
@@ -211,7 +219,7 @@ class RegistryServer:
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def forget(self, id_: int) -> None:
-        """Loses a schema, as no registry should."""
+        """Loses a schema, as a broken registry does."""
         with self._lock:
             self._schemas[id_ - 1] = {}
             for versions in self._subjects.values():

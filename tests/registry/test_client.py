@@ -1,4 +1,4 @@
-"""Questions to a registry through confluent-kafka's client: answers, and every kind of illness."""
+"""Requests to a registry through confluent-kafka's client: answers, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def server() -> Iterator[RegistryServer]:
-    """A registry that wants a password."""
+    """A registry that requires a password."""
     with RegistryServer(user=("me", SECRET)) as registry:
         yield registry
 
 
 @pytest.fixture
 def registry(server: RegistryServer) -> Registry:
-    """The way to it; short of patience."""
+    """A client's settings for the registry, with short waits."""
     return Registry(server.url, "me", SECRET, timeout=5, retries=1)
 
 
 class TestRegistry(SchemaRegistryContract):
-    """On a real HTTP server."""
+    """The contract of schema registries, on a real HTTP server."""
 
 
 UNUSABLE: dict[str, tuple[Fault, str]] = {
@@ -108,8 +108,9 @@ UNUSABLE: dict[str, tuple[Fault, str]] = {
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> None:
-    """It can't be reached, for whoever asks, with the address, what was asked for and
-    why; never with a secret, nor at length.
+    """An unusable answer raises UnreachableError with the address, the request and the reason.
+
+    The error is short and has no secret.
     """
     fault, pattern = UNUSABLE[name]
     id_ = server.register("t-value", named("R"))
@@ -131,7 +132,7 @@ def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> Non
 def test_a_question_is_repeated_so_often(
     server: RegistryServer, registry: Registry, fault: Fault
 ) -> None:
-    """What may be answered the next time is asked as often as the settings say."""
+    """A request that may succeed later is repeated as often as the settings say."""
     server.faults = {"/schemas/ids/1": fault}
     with pytest.raises(UnreachableError):
         registry.schema("1")
@@ -139,7 +140,7 @@ def test_a_question_is_repeated_so_often(
 
 
 def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
-    """A port that nobody listens on, and a name that nobody has."""
+    """A port without a server, and an unknown host, raise UnreachableError."""
     server.stop()
     for url in (server.url, "http://registry.invalid"):
         with pytest.raises(UnreachableError, match="no answer"):
@@ -147,7 +148,7 @@ def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
 
 
 def test_a_slow_registry(server: RegistryServer) -> None:
-    """Each try has a time, however the answer, or its head, drips."""
+    """Each try has a time limit, however slowly the answer or its head comes."""
     server.faults = {
         "/schemas/ids/1": Fault(seconds=60),
         "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05),
@@ -157,7 +158,7 @@ def test_a_slow_registry(server: RegistryServer) -> None:
         began = time.monotonic()
         with pytest.raises(UnreachableError, match="no answer"):
             Registry(server.url, timeout=0.2, retries=0).schema(id_)
-        assert time.monotonic() - began < 30  # of 60, of 5,000, and of all time
+        assert time.monotonic() - began < 30  # the answers would take 60 s, 5,000 s and longer
 
 
 def test_a_handshake_without_an_answer() -> None:
@@ -171,7 +172,7 @@ def test_a_handshake_without_an_answer() -> None:
 def test_many_slow_answers(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that a schema or a subject leads to has a time, however many questions that are."""
+    """All requests for a schema or a subject have one time limit, however many there are."""
     monkeypatch.setattr(client, "PATIENCE", 0.2)
     for n in range(200):
         server.register("t-value", named(f"R{n}"))
@@ -184,8 +185,8 @@ def test_many_slow_answers(
 
 
 def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Registry) -> None:
-    """Of a schema with many large ones behind it only so much is ever in memory, and
-    nothing of it stays there.
+    """A schema with many large references is refused after a limited amount, and nothing of it
+    stays in memory.
     """
     for n in range(20):
         server.register(f"S{n}", f'"{n}' + "a" * (MOST_CHARACTERS // 2) + '"')
@@ -207,9 +208,7 @@ def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Re
     ],
 )
 def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault: Fault) -> None:
-    """It is read up to a size and no further, and never unpacked; asking again would
-    change nothing.
-    """
+    """An endless answer is read up to a limit, isn't unpacked, and isn't requested again."""
     server.faults = {"/schemas/ids/1": fault}
     with pytest.raises(RefusedError, match="schema id 1 with more than"):
         registry.schema("1")
@@ -218,7 +217,7 @@ def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: int) -> None:
-    """A wrong password is the spec's to fix: it is not asked again, and not told."""
+    """A wrong password raises SpecError without the password, and isn't tried again."""
     stranger = replace(registry, password="hunter3")
     if status == 403:
         server.faults = {"/subjects/t-value/versions": Fault(403, b"hunter3")}
@@ -246,7 +245,7 @@ def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: i
 def test_versions_that_are_none(
     server: RegistryServer, registry: Registry, path: str, body: bytes
 ) -> None:
-    """Every answer is looked at before it is used."""
+    """Every answer is checked before it is used."""
     server.register("t-value", named("R"))
     server.faults = {path: Fault(200, body)}
     with pytest.raises(UnreachableError, match="subject t-value"):
@@ -254,7 +253,7 @@ def test_versions_that_are_none(
 
 
 def test_a_version_that_is_deleted_meanwhile(server: RegistryServer, registry: Registry) -> None:
-    """It is left out: its id can still be asked for."""
+    """A version that is deleted meanwhile is left out. Its id can still be requested."""
     id_ = server.register("t-value", named("R"))
     server.register("t-value", named("S"))
     server.faults = {
@@ -270,13 +269,13 @@ def test_a_version_that_is_deleted_meanwhile(server: RegistryServer, registry: R
     "settings", [{"ca": "/nowhere/ca.pem"}, {"ca": __file__}, {"certificate": "/nowhere/me.pem"}]
 )
 def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) -> None:
-    """They are the spec's to fix."""
+    """Wrong TLS files raise SpecError."""
     with pytest.raises(SpecError, match="settings of the schema registry"):
         replace(registry, **settings).schema("1")
 
 
 def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
-    """Nothing is sent to whoever has it, and the error says what is wrong."""
+    """Nothing is sent to a server whose certificate isn't trusted, and the error says why."""
     with RegistryServer(tls=server_context()) as server:
         with pytest.raises(
             UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"
@@ -286,7 +285,7 @@ def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
 
 
 def test_every_error_is_one_of_windrows(server: RegistryServer, registry: Registry) -> None:
-    """Whatever bytes come, what is raised is an error that says what to do."""
+    """Any bytes of an answer raise only windrow's errors, which have advice."""
     for status in (200, 204, 301, 400, 418, 500):
         for body in (
             b"",

@@ -1,5 +1,6 @@
-"""A cluster in memory, and a desk at which pipelines run on it; modules that need
-another desk have their own.
+"""A cluster in memory, and a desk that runs pipelines on it.
+
+Modules that need another desk define their own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from windrow.ingest.testing.reader import MemoryReader
 
 @pytest.fixture
 def cluster() -> MemoryBroker:
-    """A new one."""
+    """A new cluster in memory."""
     return MemoryBroker()
 
 
 @pytest.fixture
 def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
-    """On the cluster."""
+    """A desk on the cluster."""
     logs = Logs(MemoryCluster(cluster))
     return SourceDesk(
         logs,

@@ -1,5 +1,5 @@
-"""Independent hands must agree, and a window with too many dead letters is refused in
-words that say what to fix.
+"""Counts of independent parts must agree, and a window with too many dead letters is refused
+with advice.
 """
 
 from __future__ import annotations
@@ -73,15 +73,16 @@ class Payment(pa.DataFrameModel):
 
 
 def plan(*splits: Split) -> Plan:
-    """A plan of these splits."""
+    """Returns a plan of these splits."""
     return Plan(
         HOUR, Boundary(HOUR.start, "c", (), ()), Boundary(HOUR.end, "c", (), ()), splits, "memory:x"
     )
 
 
 def counts(split: Split, **over: Any) -> SplitCounts:
-    """What the tasks count of a split with ten visible messages, where nobody errs: two
-    dead, one dropped, one filtered, six in 7 rows.
+    """Returns the correct counts of a split with ten visible messages, changed by `over`.
+
+    Two are dead, one is dropped, one filtered, and six have 7 rows.
     """
     right = SplitCounts(
         split.topic,
@@ -104,7 +105,7 @@ def counts(split: Split, **over: Any) -> SplitCounts:
 
 
 def make_staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
-    """What tasks with these counts bring back."""
+    """Returns the results of tasks with these counts."""
     return [
         Staged(Split(c.topic, c.partition, c.start, c.stop), c, (), (), **over) for c in counted
     ]
@@ -113,13 +114,11 @@ def make_staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
 SPLIT = Split("shop.things", 1, 100, 110)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- equal counts
 
 
 def test_counts_that_agree_are_no_complaint() -> None:
-    """A split whose counters agree passes, also with markers in it and with offsets
-    that were skipped.
-    """
+    """A split whose counts agree passes, also with transaction markers and with skipped offsets."""
     longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
     deleting = counts(keyed, rows=1, deletes=5, rows_staged=6)
     refuse_unequal(
@@ -157,11 +156,11 @@ def test_counts_that_agree_are_no_complaint() -> None:
     ],
 )
 def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -> None:
-    """One counter that disagrees refuses the window, and says which, at which split."""
+    """One count that disagrees refuses the window. The error names the count and the split."""
     with pytest.raises(AccountingError) as refused:
         refuse_unequal(plan(SPLIT), make_staged(counts(SPLIT, **over)))
     assert says in refused.value.message
-    assert ";" not in refused.value.message  # and nothing else is wrong
+    assert ";" not in refused.value.message  # no other count is wrong
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.things",
         1,
@@ -171,7 +170,7 @@ def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -
 
 @pytest.mark.parametrize("brought", [[], [SPLIT, SPLIT], [Split("shop.things", 1, 100, 111)]])
 def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
-    """A split that is missing, there twice, or another one refuses the window."""
+    """A result that is missing, there twice, or of another split refuses the window."""
     with pytest.raises(AccountingError, match=r"not those of the plan's 1 split\b"):
         refuse_unequal(plan(SPLIT), make_staged(*(counts(s) for s in brought)))
 
@@ -179,9 +178,13 @@ def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
 def make_decoded(
     rows: list[int], dead: list[int], deleted: list[int], keys: int | None = None
 ) -> Decoded:
-    """Of four messages: which have rows, are dead letters, and delete something.
+    """Returns a decoded batch of four messages. Messages that are in no argument are dropped.
 
-    The others are dropped.
+    Args:
+        rows: number of the message of each row.
+        dead: numbers of the dead letters.
+        deleted: number of the message of each delete.
+        keys: number of keys of deletes; by default one per delete.
     """
     words = pa.array(["x"] * len(dead), pa.string())
     deletes = Deletes(
@@ -226,8 +229,9 @@ def make_decoded(
 def test_each_delete_is_some_messages(
     decoded_batch: Decoded, keyed: bool, says: str | None
 ) -> None:
-    """A message that only deletes is in one place; deletes that nobody asked for, or
-    that are no message's, refuse the window.
+    """A message that only deletes counts once.
+
+    Deletes without a message, or in a table without a key, refuse the window.
     """
     split, messages = Split("shop.things", 1, 0, 4), messages_with([b""] * 4)
     if says is None:
@@ -237,11 +241,11 @@ def test_each_delete_is_some_messages(
             refuse_unplaced(split, messages, decoded_batch, keyed=keyed)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- counts in a whole run
 
 
 class LyingReader:
-    """Reads all, and says something else of it."""
+    """A reader whose summary is wrong."""
 
     def __init__(self, honest: Reader, **lies: int) -> None:
         self._honest, self._lies = honest, lies
@@ -252,7 +256,7 @@ class LyingReader:
 
 @dataclass(frozen=True)
 class StumblingReader:
-    """Gives as many messages as there are, but not those, in as many batches as are told."""
+    """A reader that gives the right number of messages, but other offsets, in the given batches."""
 
     honest: Reader
     offset_batches: tuple[tuple[int, ...], ...]
@@ -275,7 +279,7 @@ Lie = Callable[[Decoded], Decoded]
 
 @dataclass(frozen=True)
 class Lying:
-    """A decoder, or a transform, that does its work and then says something else of it."""
+    """A decoder, or a transform, whose result is changed by `lie`."""
 
     honest: Any
     lie: Lie
@@ -289,7 +293,7 @@ class Lying:
 
 
 def lie_about(decoded: Decoded, skipped_rows: int = 0, **lies: Any) -> Decoded:
-    """The same with other numbers, or other indices, and without the first rows."""
+    """Returns a decoded batch with changed fields, and without the first rows."""
     columns = {
         name: pa.array(lie, getattr(decoded, name).type) if isinstance(lie, list) else lie
         for name, lie in lies.items()
@@ -298,18 +302,18 @@ def lie_about(decoded: Decoded, skipped_rows: int = 0, **lies: Any) -> Decoded:
 
 
 def first_twice(decoded: Decoded) -> Decoded:
-    """An honest transform, which makes two rows of one."""
+    """Returns a decoded batch whose first row is doubled, with correct counts."""
     made_from = np.array([0, *range(decoded.rows.num_rows)])
     return decoded.with_rows(decoded.rows.take(pa.array(made_from)), made_from)
 
 
 def all_but_the_first(decoded: Decoded) -> Decoded:
-    """An honest transform, which says that it leaves a row out."""
+    """Returns a decoded batch without its first row, with correct counts."""
     return decoded.with_rows(decoded.rows.slice(1), np.arange(1, decoded.rows.num_rows))
 
 
 class LyingStager:
-    """Stages all, and counts something else."""
+    """A stager whose count of rows is wrong."""
 
     def __init__(self, honest: Stager, lie: int) -> None:
         self._honest, self._lie = honest, lie
@@ -323,7 +327,7 @@ class LyingStager:
 
 
 class LyingStore:
-    """A sink, or a store of dead letters, whose stagers lie."""
+    """A sink, or a store of dead letters, whose stagers count wrong."""
 
     def __init__(self, honest: Any, lie: int) -> None:
         self._honest, self._lie = honest, lie
@@ -341,7 +345,7 @@ def _lying(factory: Any, lie: int, split: Split) -> LyingStager:
 
 @dataclass
 class Bank:
-    """A topic of payments, an hour of which some are refused, and a pipeline on it."""
+    """A topic of payments and a pipeline on it. Some of its messages are refused."""
 
     folder: Path
     broker: MemoryBroker
@@ -401,7 +405,7 @@ def bank(tmp_path: Path) -> Bank:
 
 
 def refuse_window(bank: Bank, pipeline: Pipeline) -> str:
-    """Why the accounts refuse the window; nothing of it is visible."""
+    """Returns the error that refuses the window, and asserts that nothing of it is visible."""
     with pytest.raises(AccountingError) as caught:
         bank.run(pipeline)
     assert pipeline.sink.look(HOUR) is None
@@ -411,7 +415,7 @@ def refuse_window(bank: Bank, pipeline: Pipeline) -> str:
 
 @pytest.mark.parametrize("lies", [{"read": 2}, {"read": 4}, {"next_offset": 2}, {"skipped": 1}])
 def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
-    """Whatever the reader miscounts, the window is refused before anything is visible."""
+    """A window whose reader miscounts is refused before anything is visible."""
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
     assert "disagree" in refuse_window(
@@ -435,8 +439,8 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
 def test_a_reader_that_stumbles_commits_nothing(
     bank: Bank, offset_batches: tuple[tuple[int, ...], ...], wrong_offset: int
 ) -> None:
-    """A message twice and another never, or one of another window, add up to what was
-    wanted: the window is refused all the same.
+    """A window with one message twice and another missing, or one of another window, is refused
+    although the numbers add up.
     """
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
@@ -455,7 +459,7 @@ def test_a_reader_that_stumbles_commits_nothing(
     "lies", [{"sink": 1}, {"sink": -1}, {"dead_letters": 1}, {"dead_letters": -1}]
 )
 def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
-    """Whatever the stager miscounts, the window is refused before anything is visible."""
+    """A window whose stager miscounts is refused before anything is visible."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
     honest = bank.pipeline()
     assert "disagree" in refuse_window(
@@ -506,8 +510,10 @@ DECODED: list[tuple[dict[str, Any], str]] = [
 def test_a_decoder_or_transform_that_lies_commits_nothing(
     bank: Bank, liar: str, lies: dict[str, Any], says: str
 ) -> None:
-    """Whatever is said of a batch that isn't so, in one count or in several that add
-    up, the window is refused, and the batch is named.
+    """A decoder or transform that miscounts, in one count or in several that add up, refuses
+    the window.
+
+    The error names the batch.
     """
     bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
     honest = bank.pipeline(on_null="drop")
@@ -530,7 +536,7 @@ def test_several_rows_of_a_message_are_no_lie(bank: Bank) -> None:
 
 
 def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
-    """Rows that are left out and counted as filtered are no lie."""
+    """Rows that a transform leaves out and counts as filtered are accepted."""
     bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
     honest = bank.pipeline(on_null="drop")
     fewer = replace(honest, transform=lambda: Lying(honest.transform(), all_but_the_first))
@@ -546,7 +552,7 @@ def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
 
 
 def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> None:
-    """As many as the decoder says, in the receipt."""
+    """The receipt has the decoder's number of messages with truncated timestamps."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}')
     honest = bank.pipeline()
     counts = bank.run(
@@ -557,12 +563,14 @@ def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> Non
     assert (counts.truncated, counts.valid) == (2, 2)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- dead letters
 
 
 def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
-    """The column, what it expected and what came, how often, and where the first one
-    lies: in one sentence, without a value.
+    """The error names the column, the expected and the actual type, the number, and the offset
+    of the first.
+
+    It contains no value.
     """
     bank.produce(*[b'{"amount": 12345.75}'] * 120)
     with pytest.raises(DeadLetterLimitError) as caught:
@@ -579,8 +587,9 @@ def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
 
 
 def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
-    """They are in their table before the limit is judged, and the sink knows whose they
-    are until the window is committed.
+    """Dead letters of a refused window are stored before the limit is checked.
+
+    The sink knows their attempt until the window commits.
     """
     bank.produce(b'{"amount": 1}', b"poison", b"poison")
     pipeline = bank.pipeline()
@@ -600,8 +609,8 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
 
 
 def test_the_dead_letters_of_a_refused_replay_are_named(bank: Bank) -> None:
-    """The advice names the attempt where the window is committed: without it the letters of
-    the committed one are shown.
+    """The advice of a refused replay names the attempt, because without it the committed
+    attempt's letters are shown.
     """
     bank.produce(b'{"amount": 1}', b"poison", b"poison")
     with pytest.raises(DeadLetterLimitError) as first:
@@ -618,8 +627,9 @@ def test_the_dead_letters_of_a_refused_replay_are_named(bank: Bank) -> None:
 
 
 def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
-    """What a receipt keeps for ever is the short reasons by count; what was wrong in
-    words is for the error, and in the dead letters.
+    """A receipt has only the short reasons with their counts.
+
+    The detailed texts are in the error and the dead letters.
     """
     bank.produce(b'{"amount": 1}', b'{"amount": 1.5}')
     receipt = bank.run(bank.pipeline()).committed.receipt
@@ -628,7 +638,7 @@ def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
 
 
 def limited(ratio: float | None = None, count: int | None = None) -> None:
-    """Hold 2 dead of 10 against limits."""
+    """Checks 2 dead letters of 10 against limits."""
     refuse_too_many_dead(
         HOUR,
         make_staged(counts(SPLIT)),
@@ -638,8 +648,8 @@ def limited(ratio: float | None = None, count: int | None = None) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    """Exactly as many as a limit allows are allowed, and None sets none; one more is
-    refused, and the limit is named.
+    """A limit allows its exact number, None is no limit, and one more is refused with the
+    limit's name.
     """
     limited()
     limited(ratio=0.2, count=2)
@@ -650,8 +660,9 @@ def test_limits_are_inclusive() -> None:
 
 
 def test_one_poison_message_refuses_no_window(bank: Bank) -> None:
-    """By the limits of a spec that says none, 9 good messages and a bad one are 9 rows
-    and a dead letter; a share of 0 allows none.
+    """With the default limits, 9 good messages and a bad one are committed.
+
+    A ratio of 0 allows no dead letter.
     """
     bank.produce(*[b'{"amount": 1}'] * 9, b"poison")
     counts = bank.run(bank.pipeline(LimitsSpec().max_dead_ratio)).committed.receipt.counts
@@ -662,8 +673,8 @@ def test_one_poison_message_refuses_no_window(bank: Bank) -> None:
 
 
 def test_splits_are_told_together() -> None:
-    """Kinds of several splits are added up, the most frequent first, at most five of
-    them; the first place is the plan's first.
+    """Kinds of several splits are added up; the error has the five most frequent, and the
+    plan's first offset.
     """
     first = make_staged(
         counts(SPLIT, first_dead=((105, "x"),)),
@@ -710,8 +721,10 @@ BY_STAGE = (
     ],
 )
 def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> None:
-    """What one stage refused is held against its own limits, over all splits; the
-    refusal names stage, counts, places and the limit.
+    """The dead letters of each stage are checked against the stage's own limits, over all
+    splits.
+
+    The error names stage, counts, offsets and limit.
     """
     other_refusals = msgspec.structs.replace(BY_STAGE[1], first=(5,))
     all_staged = make_staged(counts(SPLIT), refused=BY_STAGE) + make_staged(
@@ -727,9 +740,7 @@ def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> 
 
 
 def test_a_stage_may_refuse_what_its_limits_allow() -> None:
-    """Limits of a stage are inclusive, and say nothing of other stages; a stage without
-    limits has none.
-    """
+    """Limits of a stage are inclusive, and don't apply to other stages."""
     bounds = {
         "key": {"max_dead_count": 1, "max_dead_ratio": 0.1},
         "rules": {"max_dead_ratio": 0.4},
@@ -744,8 +755,8 @@ def test_a_stage_may_refuse_what_its_limits_allow() -> None:
 
 
 def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
-    """What the stages refused comes from the tasks: a window whose values are
-    well-formed and don't fit is refused by that limit alone.
+    """A window whose values are well-formed but don't fit the schema is refused by the schema's
+    limit only.
     """
     bank.produce(
         b'{"amount": 1}', b'{"amount": 1.5}', b"poison", b'{"amount": 2}', b'{"amount": 3}'
@@ -780,14 +791,12 @@ def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
     ],
 )
 def test_details_in_words(detail: str | None, words: str) -> None:
-    """The place in the document comes first; positions that differ from message to
-    message are left out.
-    """
+    """The path in the document comes first. Positions that differ between messages are left out."""
     assert in_words("tombstone", detail) == words
 
 
 def test_kinds_are_bounded() -> None:
-    """However many kinds of dead letters there are, few are kept, and all are counted."""
+    """The number of kinds of dead letters that are kept is limited, and all letters are counted."""
     refusals = Refusals()
     for batch in range(3):
         details = [f"Failed rule_{i} - at $.a" for i in range(batch * 1000, batch * 1000 + 1000)]
@@ -800,11 +809,16 @@ def test_kinds_are_bounded() -> None:
     assert max(len(kind) for kind, _ in kinds) <= 200
 
 
-# --------------------------------------------------------------------------------------------------
+# --- fewer messages
 
 
 def receipt(generation: int, *read: tuple[str, int, int]) -> Receipt:
-    """Of a generation whose splits read so many messages each: topic, partition, messages."""
+    """Returns a receipt of a generation whose splits have read these messages.
+
+    Args:
+        generation: the generation.
+        read: topic, partition and number of messages of each split.
+    """
     splits = tuple(
         counts(Split(topic, partition, 0, 10), read=messages) for topic, partition, messages in read
     )
@@ -827,8 +841,9 @@ def receipt(generation: int, *read: tuple[str, int, int]) -> Receipt:
 
 
 def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
-    """By topic-partition, over all splits of each; more are no fewer, nor is a
-    topic-partition that the other one doesn't have.
+    """A replacement with as many or more messages in each topic-partition passes.
+
+    New topic-partitions count as more.
     """
     replaced = receipt(0, ("a", 0, 4), ("a", 0, 3), ("b", 0, 0))
     refuse_fewer(receipt(1, ("a", 0, 7)), replaced)
@@ -847,8 +862,9 @@ def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
 def test_more_in_one_topic_partition_hide_no_fewer_in_another(
     read: list[tuple[str, int, int]], first_fewer: tuple[str, int], new_count: int, old_count: int
 ) -> None:
-    """The first of them is named, with what is left of what there was, and the way to
-    have it so.
+    """Fewer messages in one topic-partition refuse a replacement, despite more in another.
+
+    The error names the first such topic-partition, and both numbers.
     """
     with pytest.raises(DataLossError) as caught:
         refuse_fewer(
@@ -864,7 +880,7 @@ def test_more_in_one_topic_partition_hide_no_fewer_in_another(
 
 
 def test_a_replacement_undoes_no_edit() -> None:
-    """A window with edited messages stays; one without may be read again."""
+    """A window with edited messages can't be replaced; one without can."""
     refuse_undoing(receipt(0))
     refuse_undoing(msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2)))
     edited = msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2, edited=1))
@@ -875,15 +891,17 @@ def test_a_replacement_undoes_no_edit() -> None:
     assert "--accept-fewer" in caught.value.advice
 
 
-# --------------------------------------------------------------------------------------------------
+# --- unexplained offsets
 
 
 @pytest.mark.parametrize(
     ("markers", "compacted", "warns"), [(130, False, False), (131, False, True), (131, True, False)]
 )
 def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns: bool) -> None:
-    """Two for each message and a hundred more pass; one more is told, except on a topic
-    that is compacted.
+    """Up to two transaction markers per message, and a hundred more, explain missing offsets;
+    one more gives a warning.
+
+    A compacted topic gives no warning.
     """
     split = Split("shop.things", 1, 100, 110 + markers + 5)
     warnings = find_unexplained(
@@ -893,7 +911,7 @@ def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns
 
 
 def test_markers_of_aborted_transactions_explain_offsets() -> None:
-    """Aborted messages count on both sides: they are no markers, and each may have had one."""
+    """Aborted messages aren't markers, and each may have had two markers."""
     split = Split("shop.things", 1, 0, 10 + 50 + 220)
     assert find_unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
     split = Split("shop.things", 1, 0, 10 + 50 + 221)

@@ -1,10 +1,9 @@
-"""What a message costs on its way through a task, counted and not timed: calls that
-Python makes, and bytes that are allocated.
+"""Cost of a message in a task, in Python's calls and in allocated bytes.
 
-What is counted is the same on every machine and under every load; speed itself is the
-benchmark's. Two batches of different sizes tell what there is per message, and leave
-out what there is per batch. The limits stand a quarter above what was counted when they
-were written down: who breaks one on purpose writes down the new count.
+These counts are the same on every machine and under every load; the benchmark measures time.
+Two batches of different sizes give the cost per message, without the cost per batch. The limits
+are a quarter above the measured counts: if a change raises a cost on purpose, its author writes
+down the new count.
 """
 
 from __future__ import annotations
@@ -39,10 +38,12 @@ SCHEMA, FOLDER = "orders_schema.py:Order", Path(__file__).parent.parent / "bench
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a batch.
+    """Cost of a batch.
 
-    `calls`: of functions; `arrow`: bytes that Arrow allocates; `peak`: most bytes that
-    Python and numpy hold at once.
+    Attributes:
+        calls: calls of functions.
+        arrow: bytes that Arrow allocates.
+        peak: maximum of bytes that Python and numpy hold at once.
     """
 
     calls: float
@@ -50,17 +51,17 @@ class Cost:
     peak: float
 
 
-LIMITS = {  # per message: bytes of Arrow, peak of Python's and numpy's; per batch: calls
+LIMITS = {  # bytes per message of Arrow, and the peak of Python's and numpy's; calls per batch
     "decode": Cost(calls=880, arrow=0, peak=172),
-    "validate": Cost(calls=1190, arrow=0.125, peak=1.3),  # a bit: which floats are NaN
+    "validate": Cost(calls=1190, arrow=0.125, peak=1.3),  # a bit per message: which floats are NaN
     "checksum": Cost(calls=530, arrow=1.5, peak=30),
     "stage": Cost(calls=1670, arrow=400, peak=30),
 }
 
 
 def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], object]]:
-    """What a task does with a batch of messages, each step by itself, on what the one
-    before gives.
+    """Returns the steps that a task does with a batch of messages, each on the result of the
+    one before.
     """
     decode, validate = (
         RowDecoder(ModelReference(SCHEMA, FOLDER), JsonEncoding()).open(),
@@ -87,7 +88,9 @@ def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], obje
 
 
 def cost_of(step: Callable[[], object]) -> Cost:
-    """Of a step that has run before: the first time loads and builds what is kept."""
+    """Returns the cost of a step's second run, because the first run loads and builds what is
+    kept.
+    """
     step()
     return Cost(_calls(step), _arrow(step), _peak(step))
 
@@ -126,8 +129,8 @@ def _peak(step: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("step", LIMITS)
 def test_a_message_costs_no_more_than_it_did(step: str, tmp_path: Path) -> None:
-    """Nothing is called per message, and what is called and allocated is bounded: a
-    step that becomes dearer is seen here.
+    """No function is called per message, and calls and allocations of each step stay within its
+    limits.
     """
     orders = values()
     few_costs, many_costs = (

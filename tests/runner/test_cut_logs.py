@@ -1,5 +1,6 @@
-"""Runs over logs that were cut off, as only the in-memory cluster can cut them: in the
-middle of a run, or for a moment.
+"""Runs over logs that are cut off in the middle of a run, or for a moment.
+
+Only the in-memory cluster can do that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BATCH = {"grid": "batch"}
 
 
 def cut_and_grow(cluster: MemoryBroker, tp: TopicPartition, end: int) -> None:
-    """The log is cut off, and longer than before when this returns."""
+    """Cuts the log off at `end`, and makes it longer than before."""
     longer = cluster.ends([tp])[tp] + 5
     cluster.truncate(tp, end)
     for _ in range(longer - end):
@@ -37,23 +38,23 @@ def cut_and_grow(cluster: MemoryBroker, tp: TopicPartition, end: int) -> None:
 
 @dataclass
 class BetweenSplits:
-    """Has something happen after the first split."""
+    """An engine that calls `happens` after the first split."""
 
     happens: Callable[[], None]
 
     def start(self) -> None:
-        """See `ports.engine.Engine.start`."""
+        """Does nothing; see `ports.engine.Engine.start`."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.engine.Engine.run`."""
+        """Runs the splits; see `ports.engine.Engine.run`."""
         first = task(splits[0])
         self.happens()
         return [first, *map(task, splits[1:])]
 
 
 def test_a_log_that_is_cut_between_two_splits(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Cut off below what the first one read, and grown beyond the second: its messages
-    are not those that were planned.
+    """A log that is cut off and grows again between two splits raises DataLossError: its
+    messages aren't the planned ones.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(20)))
@@ -69,8 +70,10 @@ def test_an_end_that_is_too_small_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
     grid: dict[str, str] | None,
 ) -> None:
-    """A leader that was just elected may name one: it is asked again, and the next
-    window is run as if it had not been.
+    """An end that is too small for a moment is asked for again, and the next window runs
+    normally.
+
+    A leader that was just elected may report one.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -112,8 +115,8 @@ def test_an_end_that_is_too_small_for_a_moment(
 
 
 def test_one_topic_partition_of_several_was_cut(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """The others have messages, and it has none below where the last window ended:
-    refused, or told on the receipt.
+    """If one of several topic-partitions is cut off below the last window's end, the window is
+    refused, or its receipt says so.
     """
     topic = desk.logs.topic(2)
     first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -132,8 +135,8 @@ def test_one_topic_partition_of_several_was_cut(desk: SourceDesk, cluster: Memor
 
 
 def test_a_window_that_was_frozen_before_the_cut(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Its boundaries are there, it reads nothing, and the log ends below them now: it
-    must not pass as empty either.
+    """An empty window whose boundaries were frozen before the cut is refused, because its log
+    ends below them.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -148,15 +151,17 @@ def test_a_window_that_was_frozen_before_the_cut(desk: SourceDesk, cluster: Memo
 
 
 def without_epochs(boundary: Boundary) -> Boundary:
-    """As an older version froze it."""
+    """Returns the boundary as an older version froze it: without leader epochs."""
     return msgspec.structs.replace(
         boundary, marks=tuple(msgspec.structs.replace(m, leader_epoch=None) for m in boundary.marks)
     )
 
 
 def test_a_boundary_of_an_older_version(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """It has no leader epochs: the window that begins there is run, and says that it
-    could not be proved; the next one is proved again.
+    """A window that begins at a boundary without leader epochs runs with a warning that a cut
+    can't be detected.
+
+    The next window can detect it again.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
@@ -181,7 +186,7 @@ def test_a_boundary_of_an_older_version(desk: SourceDesk, cluster: MemoryBroker)
 def test_a_plan_of_an_older_version_is_still_held_against_the_log(
     desk: SourceDesk, cluster: MemoryBroker
 ) -> None:
-    """Where only the end has a leader epoch, what happens after the plan is noticed."""
+    """If only the plan's end has a leader epoch, a cut after the plan is detected."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
@@ -197,8 +202,8 @@ def test_a_plan_of_an_older_version_is_still_held_against_the_log(
 
 
 def test_hours_over_a_cut_log_and_its_way_back(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """An empty hour while the log has just grown back to where the last one ended hides
-    nothing: it is refused itself.
+    """An empty hour is refused if the log was cut off and has just grown again to the last
+    window's end.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))

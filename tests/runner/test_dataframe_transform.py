@@ -1,7 +1,4 @@
-"""What is staged of the rows that a function of Spark's gave, and how it is counted.
-
-Pure: no Spark.
-"""
+"""Staging the rows of a Spark function, and counting them. The tests don't use Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ METADATA = {name: column for name, column in DEFAULT.items() if name != "window"
 
 
 class Kept:
-    """A stager that keeps offsets."""
+    """A stager that keeps offsets and ids."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -58,7 +55,7 @@ class Kept:
 
 
 def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
-    """A split as it was read, with a row of each valid message."""
+    """Returns the result of reading a split, with one row per valid message."""
     read = valid + filtered + dead
     counts = SplitCounts(
         "t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows=valid, filtered=filtered
@@ -67,7 +64,7 @@ def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
 
 
 def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa.RecordBatch:
-    """Rows of the messages at some offsets."""
+    """Returns rows of the messages at these offsets."""
     id_column = pa.array(ids if ids is not None else offsets, pa.int64())
     stamps = pa.array([datetime(2026, 1, 5, tzinfo=UTC)] * len(offsets), TYPES["timestamp"])
     places = [
@@ -96,8 +93,8 @@ def stage_rows(read: Staged, batches: Sequence[pa.RecordBatch], stager: Kept) ->
 def test_each_message_is_counted_once(
     offsets: list[int], size: int, filtered: int, dead: int
 ) -> None:
-    """Whatever messages are left behind the function, and however batches are cut: what
-    was read is valid, filtered or dead.
+    """Each message that was read is counted once, as valid, filtered or dead, for all rows of
+    the function and all batch sizes.
     """
     offsets, stager = sorted(offsets), Kept()
     read = read_of(20, filtered, dead)
@@ -126,8 +123,8 @@ def test_each_message_is_counted_once(
     ],
 )
 def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: str) -> None:
-    """What is out of turn, beyond the split, or of more messages than had rows is
-    refused, and what was staged discarded.
+    """Rows out of order, outside the split, or of more messages than had rows are refused, and
+    the staged rows are discarded.
     """
     stager = Kept()
     with pytest.raises(RefusedError, match=match):
@@ -136,12 +133,18 @@ def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: st
 
 
 Change = tuple[int, bool, int]
-"""Of which message, whether it deletes, of which id."""
+"""Offset of the message, whether it deletes, and the id."""
 
 
 def stage_changes(changes: Sequence[Change], size: int, deletes: int, stager: Kept) -> Staged:
-    """What is staged of changes in a table with the primary key id, of twenty messages,
-    so many of which deleted before.
+    """Stages changes of twenty messages into a table with the primary key id, and returns the
+    result.
+
+    Args:
+        changes: the changes after the function.
+        size: rows per batch.
+        deletes: number of deletes before the function.
+        stager: the stager.
     """
     batches = []
     for start in range(0, len(changes), size):
@@ -162,8 +165,8 @@ def stage_changes(changes: Sequence[Change], size: int, deletes: int, stager: Ke
     st.integers(1, 7),
 )
 def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
-    """However batches are cut, rows and deletes are staged as they come, and each
-    message is counted once, whichever of both it has.
+    """Rows and deletes are staged in their order, for all batch sizes, and each message is
+    counted once.
     """
     in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
     deletes, stager = sum(deleted for _, deleted, _ in in_order), Kept()
@@ -183,15 +186,18 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
 
 
 def make_changes(offsets: Sequence[int], deleted: Sequence[int] = ()) -> pa.RecordBatch:
-    """Rows of messages, whose ids are their offsets; of some of them the row is a delete."""
+    """Returns rows of messages whose ids are their offsets; those in `deleted` are deletes."""
     marks = pa.array([offset in deleted for offset in offsets], pa.bool_())
     return batch(offsets).append_column(DELETED, marks)
 
 
 @given(st.lists(st.integers(10, 29), max_size=20, unique=True), st.integers(1, 7))
 def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size: int) -> None:
-    """However batches are cut: at the place of its message, beside the deletes that went around
-    the function, and each is counted once.
+    """A row that a filter after the function leaves out becomes a delete at its message's
+    place.
+
+    Deletes that bypass the function keep their place. Each is counted once, for all batch
+    sizes.
     """
     offsets = sorted(offsets)
     deleted_offsets = {offset for offset in offsets if offset % 5 == 0}
@@ -210,7 +216,7 @@ def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size:
 
 
 class Refusing:
-    """A service that refuses all keys."""
+    """A lookup service that refuses all keys."""
 
     identity, repeats = "https://names", False
 
@@ -244,7 +250,10 @@ class Refusing:
     ],
 )
 def test_a_row_that_a_step_behind_it_refuses(step: Transform, reason: str) -> None:
-    """It refuses the window, with its place and without its value."""
+    """A row that a step after the function refuses refuses the window.
+
+    The error has its offset and no value.
+    """
     stager = Kept()
     with pytest.raises(RefusedError, match=f"is refused: {reason}.*; 1 more near it") as refused:
         StageTask(lambda _: stager, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
@@ -261,8 +270,8 @@ def test_a_row_that_a_step_behind_it_refuses(step: Transform, reason: str) -> No
 def test_two_rows_of_one_key_and_one_message(
     changes: list[Change], size: int, data: st.DataObject
 ) -> None:
-    """Nobody can say which of them is the last: they refuse the window, with the
-    message's place, wherever batches are cut between them.
+    """Two rows with the same key and the same message have no order, so the window is refused,
+    for all batch sizes.
     """
     doubled = data.draw(st.sampled_from(changes))
     in_order = sorted(
@@ -274,13 +283,15 @@ def test_two_rows_of_one_key_and_one_message(
 
 
 def test_a_delete_that_is_lost_on_its_way() -> None:
-    """What goes around the function is counted on both sides of it."""
+    """A different number of deletes before and after the function raises BugError."""
     with pytest.raises(BugError, match="1 delete came to be staged, of 2 read"):
         stage_changes([(10, False, 1), (11, True, 1)], 7, 2, Kept())
 
 
 def test_messages_delete_by_the_tables_key() -> None:
-    """A function may change all columns but the type of one by which messages delete."""
+    """A function may not change the type of a column of the primary key, because messages
+    delete by it.
+    """
     other_schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
     refuse_other_key((), OWN, other_schema)
     refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
@@ -297,8 +308,10 @@ def test_messages_delete_by_the_tables_key() -> None:
 
 
 def test_a_row_that_the_table_has_no_place_for() -> None:
-    """It refuses the window with its place, for it may be made of several messages;
-    what is advised can be done in the function.
+    """A row that the table can't hold refuses the window with its offset, because it may be
+    made of several messages.
+
+    The advice is about the function.
     """
 
     class Choosy(Kept):
@@ -325,16 +338,16 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
 
 
 def test_a_null_is_named_by_its_place() -> None:
-    """An outer join may leave one where the schema has none: it is no bug of ours."""
+    """A null in a required column, for example after an outer join, raises RefusedError with
+    its offset, not BugError.
+    """
     with pytest.raises(RefusedError, match="has null in id") as caught:
         stage_rows(read_of(3), [batch([10, 11], [1, None])], Kept())
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 11)
 
 
 def test_messages_come_back_from_their_columns() -> None:
-    """What the metadata columns say of a message they say again of what is made of
-    them, in the headers, too.
-    """
+    """Messages rebuilt from the metadata columns give the same metadata, headers included."""
     names = [
         "topic",
         "partition",

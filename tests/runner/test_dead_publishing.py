@@ -1,5 +1,5 @@
-"""Dead letters of committed windows are in their topic at least once, whatever dies;
-windows without any pay nothing.
+"""Publishing dead letters of committed windows: at least once despite deaths, and without cost
+for windows without any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 
 N = 5
-"""The hour with dead letters: two."""
+"""The hour with two dead letters."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Office:
         return run(self.pipeline(), hour(n), Request(**{"id": "plain", **request}))
 
     def seen_letters(self) -> Counter[tuple[int, int]]:
-        """Offset and generation of what readers of the topic see."""
+        """Returns offset and generation of each letter in the topic."""
         return Counter((letter["_offset"], letter["generation"]) for letter in self.topic.letters)
 
     def findings(self) -> list[str]:
@@ -61,8 +61,9 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
-    """Three hours without dead letters; in the fifth one message is no JSON, and one
-    breaks a rule.
+    """A desk with three hours without dead letters.
+
+    In the fifth hour one message is no JSON, and one breaks a rule.
     """
     desk = Desk(tmp_path)
     for i, value in enumerate(
@@ -83,7 +84,10 @@ ONCE = Counter({(31, 0): 1, (32, 0): 1})
 
 
 def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
-    """By the run that commits it, and by no later one; the result says how many."""
+    """Only the run that commits a window publishes its dead letters.
+
+    The result has their number.
+    """
     first_result, second_result = office.run(), office.run()
     assert first_result.published_dead is not None
     published = first_result.published_dead
@@ -93,13 +97,18 @@ def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
-    """No turn at the topic, whether it is run or found committed."""
+    """A window without dead letters opens no connection to the topic, neither when it runs nor
+    when it is found committed.
+    """
     assert [office.run(n).published_dead for n in (0, 1, 2, 0)] == [None] * 4
     assert office.topic.publications == 0
 
 
 def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
-    """What isn't committed isn't published; the run that commits it publishes its own attempt's."""
+    """Dead letters of a refused window aren't published.
+
+    The run that commits it publishes its own attempt's.
+    """
     limited = replace(
         office.pipeline(), spec=office.desk.pipeline(limits={"max_dead_count": 1}).spec
     )
@@ -111,7 +120,10 @@ def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
 
 
 def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Office) -> None:
-    """Nothing is planned or committed; once the topic is there, the window is run as any other."""
+    """A missing topic is refused before anything is planned.
+
+    Once it exists, the window runs normally.
+    """
     office.topic.is_there = False
     with pytest.raises(SpecError, match="There is no topic"):
         office.run()
@@ -148,9 +160,10 @@ SOME = pytest.mark.some(2)
 def test_a_crash_anywhere(
     office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:
-    """Whatever step dies, the next run of the window publishes what isn't noted as published;
-    until then verification says so. Only a run that died right before the note publishes
-    letters a second time.
+    """After a crash at any point the next run publishes the letters, and verification reports
+    them until then.
+
+    Only a crash right before the note of the publication publishes letters twice.
     """
     dies_at(monkeypatch, point)
     with pytest.raises(crashpoints.CrashError):
@@ -169,8 +182,8 @@ def test_a_crash_anywhere(
 def test_a_dead_replay_publishes_what_its_window_left(
     office: Office, monkeypatch: pytest.MonkeyPatch, crash_point: CrashPoint
 ) -> None:
-    """A dead-letter replay refuses nothing anew: it publishes the letters of the attempt that read
-    the window, if those are missing, and no others.
+    """A dead-letter replay publishes the letters of the attempt that read the window, if they
+    are missing, and no others.
     """
     dies_at(monkeypatch, crash_point)
     with pytest.raises(crashpoints.CrashError):
@@ -190,8 +203,8 @@ def test_a_dead_replay_publishes_what_its_window_left(
 
 
 def test_a_replacement_publishes_its_own(office: Office) -> None:
-    """A generation that reads the messages again refuses again: its letters come
-    besides, and say its generation.
+    """A replacement that reads the messages again publishes its own dead letters, with its
+    generation.
     """
     office.run()
     office.run(id="r1", replace=True)
@@ -201,8 +214,8 @@ def test_a_replacement_publishes_its_own(office: Office) -> None:
 
 @pytest.mark.parametrize(("accepted", "stored"), [(0, 1), (1, 1), (2, 1), (0, 3)])
 def test_a_store_with_other_letters(office: Office, accepted: int, stored: int) -> None:
-    """What isn't exactly what was refused isn't published, however many of it were replayed
-    since.
+    """Dead letters aren't published if the store's differ from the receipt's, however many were
+    replayed since.
     """
     silent = replace(office.pipeline(), dead_topic=None)
     run(silent, hour(N), Request("plain"))

@@ -1,6 +1,4 @@
-"""A ledger that got lost learns a boundary from the receipt beside the label, on
-whichever side that is.
-"""
+"""A lost ledger gets a boundary from the receipt before or after it."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
 
 
 def make_pipeline(path: Path, committed: int) -> Any:
-    """A pipeline with an empty ledger, of which one window is in the table; a cluster
-    that can't be asked.
+    """Returns a pipeline with an empty ledger and one committed window, whose cluster can't be
+    asked.
     """
     window = Window("p", hour(committed), hour(committed + 1))
     commit = SimpleNamespace(
@@ -45,8 +43,8 @@ def make_pipeline(path: Path, committed: int) -> Any:
 
 @pytest.mark.parametrize("committed", [0, 1])
 def test_a_lost_boundary_comes_from_the_window_beside_it(tmp_path: Path, committed: int) -> None:
-    """It is the end of the window before, or the start of the one after: windows that
-    are run again tile with what is committed.
+    """A boundary comes from the end of the window before it, or from the start of the window
+    after it, so that windows tile.
     """
     pipeline = make_pipeline(tmp_path, committed)
     assert foresee_boundary(pipeline, hour(1), None) == CUTS[1]

@@ -1,4 +1,4 @@
-"""Fields that no column is for are counted in every format, and the first of them are named."""
+"""Fields without a column are counted in every format, and the first ones are named."""
 
 from __future__ import annotations
 
@@ -176,8 +176,9 @@ CASES: dict[str, tuple[dict[str, Any], list[bytes], list[bytes | None], int, dic
 
 @pytest.mark.parametrize("case", CASES)
 def test_messages_with_fields_that_no_column_is_for(case: str, tmp_path: Path) -> None:
-    """They are counted, but for refused ones, by both ways; the paths begin at the row, and have no
-    keys of maps. What is beside the row of a change is no field of it.
+    """Messages with fields without a column are counted, except refused ones, by both decoders.
+
+    Paths begin at the row, and have no keys of maps. Fields beside a change's row don't count.
     """
     decode, values, keys, count, fields = CASES[case]
     for name, text in {"m.py": MODEL, **FILES}.items():
@@ -210,7 +211,10 @@ def _count_ignored(
 
 
 def test_what_is_named_is_bounded(tmp_path: Path) -> None:
-    """By messages, by bytes and by fields of a split, and by characters; every message counts."""
+    """The named fields are limited per split, by messages, bytes, fields and characters.
+
+    Every message counts.
+    """
     many_messages = _count_ignored([{"a": 1}] * 700, IgnoredFields(), tmp_path)
     many_messages = _count_ignored([{"b": 1}] * 700, many_messages, tmp_path)
     assert (many_messages.messages, dict(many_messages.fields)) == (1400, {"a": 700, "b": 300})

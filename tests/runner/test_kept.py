@@ -1,4 +1,4 @@
-"""A run keeps what changes leave alone, from the messages to the table."""
+"""A run keeps columns that changes leave unchanged, from the messages to the table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Note(pa.DataFrameModel):
 
 
 def spec(folder: Path, sink: dict[str, Any], **decode: Any) -> Any:
-    """Of Debezium's events, in hourly windows."""
+    """Returns a spec of Debezium's events in hourly windows."""
     (folder / "notes.py").write_text(MODEL)
     return parse_spec(
         {
@@ -55,8 +55,8 @@ UPSERT = {"mode": "upsert", "primary_key": ["id"]}
 
 
 def test_a_large_value_stays_where_an_update_leaves_it_alone(tmp_path: Path) -> None:
-    """PostgreSQL doesn't send it: the row has it from its insert on, two windows later
-    too, and nothing has to be said for it.
+    """A large value that PostgreSQL doesn't send in updates stays in its row, also two windows
+    later, without a setting.
     """
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
@@ -91,10 +91,12 @@ def test_a_large_value_stays_where_an_update_leaves_it_alone(tmp_path: Path) -> 
 
 
 def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Path) -> None:
-    """1 W0 writes a value and is refused.  2 W1 leaves it alone: were it committed, W0
-    could never be.
+    """A refused window stops later windows that need it to be committed before them.
 
-    So W1 isn't tried, and is named.
+    1. W0 writes a value, and is refused.
+    2. W1 leaves the value unchanged. If it were committed, W0 could never be, so it isn't
+       tried.
+    3. The error names W1.
     """
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
@@ -128,14 +130,17 @@ def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Pat
 def test_which_windows_wait_for_those_before_them(
     tmp_path: Path, sink: dict[str, Any], decode: dict[str, Any], in_order: bool
 ) -> None:
-    """Those of tables whose rows keep what a change leaves alone, and of topics in
-    which messages replace each other.
+    """Windows run in order for tables that keep unchanged columns, and for topics in which
+    messages replace each other.
     """
     assert spec(tmp_path, sink, **decode).in_order == in_order
 
 
 @pytest.mark.parametrize("sink", [{}, {**UPSERT, "version": "id2"}], ids=["append", "version"])
 def test_a_table_that_cannot_keep_says_so(tmp_path: Path, sink: dict[str, Any]) -> None:
-    """`keep` is refused before anything is read; left out, such changes are dead letters."""
+    """`keep` is refused before anything is read if the table can't keep values.
+
+    By default such changes are dead letters.
+    """
     with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
         _ = assemble(spec(tmp_path, sink, unavailable="keep"), LocalEngine()).decoder().columns

@@ -1,4 +1,6 @@
-"""Which version of its sources a window looks up in, over runs, replays and changed specs."""
+"""Lookup pins: the version of each source that a window uses, over runs, replays and changed
+specs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ WINDOW = Window("p", 0, 1)
 
 @dataclass
 class Source:
-    """A source whose version is told by the test; counts how often it is asked."""
+    """A source whose version the test sets. It counts the requests for it."""
 
     identity: str
     now: str = "1"
@@ -61,7 +63,13 @@ class Tables:
         *,
         fresh: bool = False,
     ) -> dict[str, str]:
-        """What an attempt gets; `replaced_pins`: the pins of the receipt that it replaces."""
+        """Returns the pins of an attempt.
+
+        Args:
+            generation: its generation.
+            replaced_pins: pins of the receipt that it replaces.
+            fresh: True to use the newest versions.
+        """
         plan: Any = SimpleNamespace(window=WINDOW)
         replaced: Any = replaced_pins and SimpleNamespace(
             receipt=SimpleNamespace(pins=replaced_pins)
@@ -82,7 +90,10 @@ def move_versions(sources: Mapping[str, Source]) -> None:
 
 
 def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
-    """And asks no source; one that is new, or elsewhere, gets the version of the moment."""
+    """A retry uses the first versions, and asks no source.
+
+    A new or moved source gets its current version.
+    """
     assert tables.pins() == {"a": "1", "b": "1"}
     move_versions(tables.sources)
     assert tables.pins() == {"a": "1", "b": "1"}
@@ -93,7 +104,9 @@ def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
 
 
 def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
-    """Also where the ledger was lost; unless it is to look up anew."""
+    """A replay uses its receipt's versions, also after the ledger was lost, unless it is to use
+    the newest.
+    """
     receipt_pins = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
     move_versions(tables.sources)
     assert tables.pins(1, receipt_pins) == {"a": "1", "b": "1"}
@@ -102,7 +115,7 @@ def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
 
 
 def test_windows_together_ask_once(tables: Tables) -> None:
-    """All that are pinned in one look have the same version."""
+    """Windows that are pinned together ask each source once, and have the same version."""
     attempts = [
         Attempt(cast("Any", SimpleNamespace(window=window)), None, 0, str(number), "fail", ())
         for number, window in enumerate([Window("p", 5, 6), Window("p", 6, 7)])
@@ -113,7 +126,9 @@ def test_windows_together_ask_once(tables: Tables) -> None:
 
 
 def test_a_window_that_may_be_shown_in_part_is_not_pinned_anew(tables: Tables) -> None:
-    """A second run would add rows with other answers to those of a first that died."""
+    """A window that may be visible in part isn't pinned again: a second run would add rows of
+    other versions.
+    """
     tables.atomic = "partition"
     assert tables.pins(fresh=True) == {"a": "1", "b": "1"}
     move_versions(tables.sources)

@@ -1,4 +1,4 @@
-"""A window of nothing but dead letters takes no more memory than its batches: staged,
+"""A window with only dead letters takes no more memory than its batches when they are staged,
 shown, exported, published and replayed.
 """
 
@@ -27,20 +27,20 @@ pytestmark = pytest.mark.slow
 
 COUNT, SIZE = 40_000, 8_000
 MOST = 96 << 20
-"""Of 320 MB of letters: what a row group, the batches that become one, and what is read
-at a time take together.
+"""Bytes that Arrow may hold for 320 MB of letters: a row group, the batches of one, and the
+data read at a time.
 """
 
 
 @dataclass
 class Passing:
-    """A topic that keeps nothing but a count."""
+    """A topic that only counts its letters."""
 
     name: str = "things.dead"
     count: int = 0
 
     def refuse_unwritable(self) -> None:
-        """It can be written."""
+        """Does nothing, because the topic can be written."""
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
         del window
@@ -49,7 +49,7 @@ class Passing:
 
 @contextmanager
 def limit_memory(limit: int) -> Iterator[None]:
-    """What Arrow holds at once, beyond what it holds now."""
+    """Asserts that Arrow holds at most `limit` more bytes at once."""
     pool = pa.proxy_memory_pool(old_pool := pa.default_memory_pool())
     pa.set_memory_pool(pool)
     try:
@@ -62,7 +62,7 @@ def limit_memory(limit: int) -> Iterator[None]:
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Pipeline:
-    """The fifth hour holds nothing that is JSON; it is committed, within the bound."""
+    """A pipeline whose fifth hour has only dead letters; it is committed within the limit."""
     desk, poison = Desk(tmp_path), b"x" * SIZE
     for i in range(COUNT):
         desk.broker.produce(
@@ -117,6 +117,6 @@ def edited_one(message: RefusedMessage) -> RefusedMessage:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "replayed"])
 def test_memory_does_not_grow_with_them(refused: Pipeline, use: Callable[[Pipeline], None]) -> None:
-    """Whatever is done with all of a window's dead letters, it is done batch by batch."""
+    """Each use of a window's dead letters reads them batch by batch."""
     with limit_memory(MOST):
         use(refused)

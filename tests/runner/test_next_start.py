@@ -1,4 +1,4 @@
-"""Where the next window begins: at the end of the one before, unless a rebase opened that anew."""
+"""The start of the next window: the end of the one before, or a rebase."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from windrow.ingest.runner.next_start import next_start, next_start_after, start
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> SqlLedger:
-    """A new one."""
+    """A new ledger."""
     return open_ledger(str(tmp_path / "state.db"))
 
 
 def test_nothing_frozen_has_no_frontier(ledger: SqlLedger) -> None:
-    """Before anything is frozen nobody knows where the first window begins; what
-    another pipeline froze says nothing.
+    """Without a frozen boundary the first window's start is unknown.
+
+    Another pipeline's boundaries don't count.
     """
     assert next_start(ledger, PIPELINE) is None
     ledger.freeze("other", [boundary(1, 5)])
@@ -27,8 +28,8 @@ def test_nothing_frozen_has_no_frontier(ledger: SqlLedger) -> None:
 
 
 def test_the_frontier_is_the_newest_boundary(ledger: SqlLedger) -> None:
-    """In whatever order boundaries froze, the next window begins at the one with the
-    highest label.
+    """The next window begins at the boundary with the highest label, in whatever order they
+    were frozen.
     """
     ledger.freeze(PIPELINE, [boundary(3, 70)])
     ledger.freeze(PIPELINE, [boundary(1, 50)])
@@ -36,9 +37,7 @@ def test_the_frontier_is_the_newest_boundary(ledger: SqlLedger) -> None:
 
 
 def test_a_rebase_moves_the_frontier(ledger: SqlLedger) -> None:
-    """After a rebase the next window begins at the rebase; once a later boundary is
-    frozen, there.
-    """
+    """After a rebase the next window begins at the rebase, until a later boundary is frozen."""
     ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
     rebased = cut(hour_at(3), 0, topic_id="anew")
     ledger.rebase(PIPELINE, rebased)
@@ -49,8 +48,8 @@ def test_a_rebase_moves_the_frontier(ledger: SqlLedger) -> None:
 
 
 def test_behind_a_committed_window_comes_its_end_or_a_rebase(ledger: SqlLedger) -> None:
-    """What follows a committed window begins where the ledger says; a ledger that was
-    lost says nothing, and the receipt's end counts.
+    """The window after a committed one begins where the ledger says; if the ledger is lost, at
+    the receipt's end.
     """
     committed = receipt(2)
     assert next_start_after(ledger, committed) == committed.plan.stop
@@ -61,8 +60,8 @@ def test_behind_a_committed_window_comes_its_end_or_a_rebase(ledger: SqlLedger) 
 
 
 def test_a_window_begins_at_what_was_recorded_last(ledger: SqlLedger) -> None:
-    """A rebase that was recorded while a window was being frozen is where that window
-    begins; without one it is what was frozen.
+    """A window begins at a rebase that was recorded while the window was frozen; otherwise at
+    the frozen boundary.
     """
     frozen = boundary(3, 70)
     assert start_of(ledger, window(3), frozen) == frozen

@@ -1,4 +1,4 @@
-"""What an engine's tries bring back."""
+"""Outcomes of an engine's tries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from windrow.ingest.runner.outcome import ErrorData, outcome_of, result_of
 
 
 class Own(BaseException):
-    """A user's own."""
+    """A user's exception class that isn't an Exception."""
 
 
 @pytest.mark.parametrize("kind", [SystemExit, PanicException, asyncio.CancelledError, Own])
 def test_what_is_no_exception_brings_its_error_back(kind: type[BaseException]) -> None:
-    """A `sys.exit`, a panic of Rust, a cancelled task of asyncio, whoever raises it, is told as an
-    exception is: it doesn't end the worker, which Spark would start again in vain.
+    """A BaseException such as `sys.exit`, a Rust panic or a cancelled asyncio task becomes a
+    BugError, and doesn't end the worker.
+
+    Spark would start the worker again in vain.
     """
 
     def raises(_: Split) -> Staged:
@@ -39,7 +41,9 @@ def test_what_is_no_exception_brings_its_error_back(kind: type[BaseException]) -
     "kind", [KeyboardInterrupt, GeneratorExit, DagsterExecutionInterruptedError, Interrupted]
 )
 def test_what_ends_the_process_passes(kind: type[BaseException]) -> None:
-    """Ctrl-C and the cancel of a Dagster run are no mistakes of a task."""
+    """Ctrl-C and the cancellation of a Dagster run are raised on, because they are no bugs of a
+    task.
+    """
 
     def raises(_: Split) -> Staged:
         raise kind
@@ -49,7 +53,7 @@ def test_what_ends_the_process_passes(kind: type[BaseException]) -> None:
 
 
 def test_how_a_bug_came_about_travels() -> None:
-    """The stack trace's note is there after a bug has come as data, and after it was pickled."""
+    """A bug keeps the note with its stack trace when it is sent as data, and when it is pickled."""
     try:
         {}["secret-payload"]
     except KeyError as error:

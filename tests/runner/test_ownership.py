@@ -1,5 +1,5 @@
-"""A pipeline writes to one table: never to a second one, and never to a new one in the
-place of one that is gone.
+"""A pipeline writes to one table: never to a second one, and never to a new one that replaces a
+missing one.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ ASKS: list[Callable[[Pipeline, Window], object]] = [lambda p, w: run(p, w, PLAIN
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Nothing has been run yet."""
+    """A desk on which nothing has run."""
     return Desk(tmp_path)
 
 
 def elsewhere(desk: Desk) -> dict[str, Any]:
-    """A spec that names another table."""
+    """Returns settings that name another table."""
     return {"sink": {"path": str(desk.folder / "second")}}
 
 
 def tables(desk: Desk) -> set[str]:
-    """What lies in the desk's folder beside the ledger."""
+    """Returns the folders beside the ledger."""
     return {p.name for p in desk.folder.iterdir() if p.is_dir()}
 
 
 @pytest.mark.parametrize("ask", ASKS)
 def test_a_second_table_is_refused(desk: Desk, ask: Callable[[Pipeline, Window], object]) -> None:
-    """With one window committed, a spec with another sink.path neither runs nor plans,
-    and nothing of a second table is made.
+    """With one window committed, a spec with another sink.path can't run or plan, and no second
+    table is made.
     """
     desk.run(0)
     with pytest.raises(
@@ -66,8 +66,8 @@ def test_a_second_table_is_refused(desk: Desk, ask: Callable[[Pipeline, Window],
 
 
 def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None:
-    """Through a link, or with `..` in a URL, it is the same table: windows run, nothing
-    is to be rebound, and a ledger can be rebuilt.
+    """A link, or `..` in a URL, is the same table: windows run without a rebind, and a ledger
+    can be rebuilt.
     """
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -95,8 +95,8 @@ def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None
 
 
 def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
-    """The dead letters' table lies beside the table: through such a link there would be
-    a second one.
+    """A link to the table only is refused, because beside it there would be a second table of
+    dead letters.
     """
     (tmp_path / "real").mkdir()
     desk = Desk(tmp_path / "real")
@@ -107,8 +107,8 @@ def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_committed_window_is_refused_too(desk: Desk) -> None:
-    """Asked for again under another sink.path, the window isn't reported from the first
-    table, nor written to the second.
+    """A committed window under another sink.path is neither reported from the first table nor
+    written to the second.
     """
     desk.run(0)
     for request in (PLAIN, Request("again", replace=True)):
@@ -118,8 +118,8 @@ def test_a_committed_window_is_refused_too(desk: Desk) -> None:
 
 
 def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
-    """A copied spec of another topic, with a table of its own and the id left as it
-    was, is told before anything is written.
+    """A copied spec with another topic and table, and the same id, is refused before anything
+    is written.
     """
     desk.run(0)
     other_source = {
@@ -135,9 +135,7 @@ def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
 
 
 def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
-    """The next batch is neither cut nor previewed for a second table, and none is
-    assigned to the request.
-    """
+    """A micro-batch isn't cut, previewed or assigned for a second table."""
     assert run_batch(desk.pipeline(**BATCH), Request("r0")) is not None
     desk.produce(5)
     other_pipeline = desk.pipeline(**BATCH, **elsewhere(desk))
@@ -163,8 +161,10 @@ def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
 def test_a_table_that_is_gone_is_not_made_anew(
     desk: Desk, ask: Callable[[Pipeline, Window], object]
 ) -> None:
-    """An unmounted disk: where the ledger knows committed windows and no table is
-    there, nothing is made; after the mount it goes on.
+    """If the ledger has committed windows and the table is gone, as an unmounted disk, no table
+    is made.
+
+    With the table back, it works.
     """
     desk.run(0)
     (desk.folder / "table").rename(desk.folder / "unmounted")
@@ -182,8 +182,8 @@ def test_a_table_that_is_gone_is_not_made_anew(
 
 
 def test_a_table_that_is_empty_is_not_filled_up(desk: Desk) -> None:
-    """A new, empty table of the same pipeline and ledger in the place of the one with
-    the windows is refused as well.
+    """A new, empty table of the same pipeline and ledger is refused if the ledger has committed
+    windows.
     """
     desk.run(0)
     shutil.rmtree(desk.folder / "table")
@@ -194,8 +194,8 @@ def test_a_table_that_is_empty_is_not_filled_up(desk: Desk) -> None:
 
 
 def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
-    """A table that lacks only the newest commits is still the pipeline's: the lost
-    window runs again from the same offsets.
+    """A table that lacks its newest commits is accepted, and its lost window runs again from
+    the same offsets.
     """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "backup")
@@ -208,7 +208,7 @@ def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
 
 
 def looked_over(pipeline: Pipeline) -> list[str]:
-    """What verification finds wrong."""
+    """Returns the findings of verification that aren't info."""
     verified = verify(
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )
@@ -216,9 +216,7 @@ def looked_over(pipeline: Pipeline) -> list[str]:
 
 
 def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
-    """Nothing is bound to a table that could not be made: the path may still be fixed
-    in the spec.
-    """
+    """A table that couldn't be made isn't bound, so that the path in the spec can be corrected."""
     (desk.folder / "blocked").write_text("a file in the way")
     with pytest.raises((SpecError, UnreachableError)):
         desk.run(0, sink={"path": str(desk.folder / "blocked" / "table")})
@@ -226,11 +224,12 @@ def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
 
 
 def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
-    """Of two specs that both find nothing bound, one binds the ledger; the other is
-    refused before it plans or commits anything.
+    """Of two specs that both find nothing bound, one binds the ledger, and the other is refused
+    before it plans.
 
-    1 A and B look: nothing is bound.  2 A makes its table and binds the ledger.  3 B
-    makes its own, empty, and finds A's bound.
+    1. A and B look: nothing is bound.
+    2. A makes its table, and binds the ledger.
+    3. B makes its own empty table, and finds A's bound.
     """
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
@@ -248,8 +247,9 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
 
 
 def test_a_moved_table_goes_on(desk: Desk) -> None:
-    """Moved with its dead letters: refused, looked at, recorded; what was planned
-    before goes to the new place, and all verifies.
+    """A table that was moved with its dead letters is refused until a rebind.
+
+    Then planned windows go to the new place, and all verifies.
     """
     first = desk.run(0).committed.receipt
     ledger = desk.pipeline().ledger
@@ -277,8 +277,8 @@ def test_a_moved_table_goes_on(desk: Desk) -> None:
 
 
 def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
-    """The ledger forgets what was in it and keeps its boundaries: the windows run again
-    from the same offsets into a new table.
+    """After a table was removed, a rebind forgets its windows and keeps the boundaries: they
+    run again from the same offsets.
     """
     receipts = [desk.run(n).committed.receipt for n in range(2)]
     shutil.rmtree(desk.folder / "table")
@@ -290,8 +290,8 @@ def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
 
 
 def test_a_table_that_lacks_windows(desk: Desk) -> None:
-    """One that was restored elsewhere from a backup: what it lacks is named, forgotten
-    by the ledger, and can be run again.
+    """After a rebind to an older copy, the missing windows are named, forgotten by the ledger,
+    and can run again.
     """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "second")
@@ -307,8 +307,8 @@ def test_a_table_that_lacks_windows(desk: Desk) -> None:
 
 
 def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
-    """Neither another pipeline's, nor one of another ledger, nor one that holds a
-    window under another plan; nothing is recorded.
+    """A rebind refuses a table of another pipeline, of another ledger, or with a window of
+    another plan, and records nothing.
     """
     desk.run(0)
     run(
@@ -333,10 +333,9 @@ def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
 
 
 def test_a_rebuild_does_not_move_a_pipeline(desk: Desk) -> None:
-    """A spec that names a second table of the same ledger gets no ledger of it: that is
-    a rebind's to say.
+    """Rebuilding a ledger doesn't move a pipeline to a second table: that needs a rebind.
 
-    A lost ledger is bound anew.
+    A lost ledger is bound again.
     """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "second")
@@ -349,7 +348,7 @@ def test_a_rebuild_does_not_move_a_pipeline(desk: Desk) -> None:
 
 
 def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
-    """A second spec with the same id can't replace the first one's source."""
+    """A second spec with the same id can't rebase the first one's source."""
     desk.run(0)
     desk.broker.create_topic("anew", partitions=1)
     other_pipeline = desk.pipeline(
@@ -362,7 +361,9 @@ def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
 def test_a_batch_whose_run_died_before_its_report_is_known(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run keeps the copy of its receipt: a table that loses the batch later is seen."""
+    """The next run records the receipt of a batch whose run died before its report, so that a
+    later loss is noticed.
+    """
     with monkeypatch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.after:raise")
         with pytest.raises(CrashError):
@@ -376,8 +377,10 @@ def test_a_batch_whose_run_died_before_its_report_is_known(
 
 
 def test_a_receipt_that_is_held_back_is_not_lost() -> None:
-    """A window of a table that takes nothing back is looked at again behind what other writers
-    hold back, before it is refused as lost.
+    """A missing receipt is looked for again after other writers' open transactions are decided,
+    before it counts as lost.
+
+    This is for tables that don't replace windows.
     """
     looks = list[object]([None, None])
 
@@ -390,7 +393,7 @@ def test_a_receipt_that_is_held_back_is_not_lost() -> None:
         wait_until_decided=decide,
         identity="kafka:orders",
     )
-    ledger = SimpleNamespace(written=lambda _: "a copy")
+    ledger = SimpleNamespace(recorded_text=lambda _: "a copy")
     pipeline: Any = SimpleNamespace(sink=sink, ledger=ledger)
     refuse_lost_receipt(pipeline, hour(0))
     sink.wait_until_decided = lambda: looks.extend([None, None])

@@ -16,8 +16,10 @@ from windrow.ingest.runner.run_windows import pass_over_refused, run_windows
 def test_windows_that_are_read_finish_and_no_other_begins(
     desk: SourceDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that is paused commits the windows that it is reading, and names those that it didn't
-    try, also where refused windows are passed over; the next run goes on behind them.
+    """A paused run commits the windows that it is reading, and names the windows that it didn't
+    try.
+
+    The next run continues there. This holds also if refused windows are passed over.
     """
     monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 1)
     tp = desk.logs.partition()

@@ -1,4 +1,4 @@
-"""How far a run has come: what is said of it, and that nothing stands on it."""
+"""Progress of a run: its reports, and that nothing depends on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Now:
 
 
 def test_a_log_gets_few_lines(now: Now) -> None:
-    """A line comes after 15 seconds, or 10 % more; notes come at once, an end says nothing."""
+    """A progress line comes after 15 seconds, or 10 % more.
+
+    Notes come at once, and an end gives no line.
+    """
     lines_said: list[str] = []
     progress = lines(lines_said.append)
     for second in range(100):
@@ -49,8 +52,10 @@ def test_a_log_gets_few_lines(now: Now) -> None:
 
 
 def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
-    """Half a file, one of another job, of a split that nobody reads, of an offset outside: the
-    rest is told. What workers wait for is told once, however many do.
+    """A broken progress file, or one of another job, split or offset range, is ignored, and the
+    rest is reported.
+
+    A reason to wait is reported once for all workers.
     """
     wait, updates = "Waiting for machine code", Queue[Progress]()
     files = {
@@ -71,9 +76,7 @@ def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_place_that_fails_costs_nothing(now: Now) -> None:
-    """The worker's file can't be written, the driver can't look, the end can't be told: the task
-    goes on, and what it waits for is said where it is.
-    """
+    """A progress folder that fails doesn't fail the task. The worker logs what it waits for."""
 
     class Broken:
         def __getattr__(self, name: str) -> Any:
@@ -104,7 +107,7 @@ def test_a_place_that_fails_costs_nothing(now: Now) -> None:
 
 
 def test_a_slow_place_is_written_to_seldom(now: Now) -> None:
-    """A worker gives at most a twentieth of its time to its file."""
+    """A worker spends at most a twentieth of its time on its progress file."""
 
     class Slow:
         written = 0

@@ -1,6 +1,4 @@
-"""What a kind of sink can't hold, a run doesn't ask of it, and verification doesn't
-hold against it.
-"""
+"""Capabilities of a sink: a run and verification don't ask for more than a sink promises."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from windrow.ingest.testing.engine import LocalEngine
 
 
 class Promising:
-    """A sink with other promises."""
+    """A sink with other capabilities."""
 
     def __init__(self, sink: Any, capabilities: Capabilities) -> None:
         self._sink, self.capabilities = sink, capabilities
@@ -33,8 +31,9 @@ class Promising:
 
 
 def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    """A sink that can't take back what it committed is not asked to: the window stays
-    as it is; without replacing it is only reported.
+    """A replacement is refused before anything is read if the sink can't replace.
+
+    Without it, the window is only reported.
     """
     pipeline = Desk(tmp_path).pipeline()
     pipeline = replace(pipeline, sink=Promising(pipeline.sink, Capabilities(replaces=False)))
@@ -45,22 +44,23 @@ def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> Non
 
 
 class Forgetful(Promising):
-    """One that knows nothing of any window any more, and can't take anything back."""
+    """A sink that has lost all receipts, and can't replace."""
 
     def __init__(self, sink: Any) -> None:
         super().__init__(sink, Capabilities(replaces=False))
 
     def look(self, window: Window) -> None:
-        """See `Sink.look`."""
+        """Returns None; see `Sink.look`."""
 
     def looks(self, windows: Sequence[Window]) -> Iterator[None]:
-        """See `Sink.looks`."""
+        """Returns None for each window; see `Sink.looks`."""
         return iter([None] * len(windows))
 
 
 def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -> None:
-    """Its rows may be there, and can't be taken back: the ledger's copy forbids it,
-    with the ways out, unless it is asked for.
+    """A window whose receipt is lost isn't committed again: its rows may be there.
+
+    The error has the remedies. It is committed again on request.
     """
     pipeline = Desk(tmp_path).pipeline()
     done = run(pipeline, hour(0), PLAIN)
@@ -79,8 +79,8 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
 
 
 def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
-    """What holds it back is no loss: where that goes on for too long, the window can be
-    run again.
+    """A receipt that another writer's open transaction hides isn't lost: the run waits, and
+    after too long it can be run again.
     """
     pipeline = Desk(tmp_path).pipeline()
     done = run(pipeline, hour(0), PLAIN)
@@ -89,7 +89,7 @@ def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
         held_back = True
 
         def wait_until_decided(self) -> None:
-            """See `Sink.wait_until_decided`."""
+            """Waits, or shows the receipt; see `Sink.wait_until_decided`."""
             if self.held_back:
                 raise UnreachableError("An open transaction", "commit", "Wait.")
             self.look = self._sink.look
@@ -103,7 +103,7 @@ def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
-    """verify names the ways out, and doesn't say besides that the window may be run."""
+    """verify names the remedies for a lost receipt, and doesn't say that the window may be run."""
     pipeline = Desk(tmp_path).pipeline()
     for n in range(3):
         run(pipeline, hour(n), PLAIN)
@@ -127,8 +127,11 @@ def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
 
 
 def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:
-    """1 A run looks.  2 Another one commits, and its receipt is lost.  3 The first one
-    has read, and would commit.
+    """A receipt that is lost while the window is read also refuses the commit.
+
+    1. A run looks.
+    2. Another run commits, and its receipt is lost.
+    3. The first run has read, and would commit.
     """
     pipeline = Desk(tmp_path).pipeline()
     other_pipeline = replace(pipeline)

@@ -1,6 +1,4 @@
-"""What a run does to a window, on an in-memory Kafka, a real Delta table and a real
-ledger; no services.
-"""
+"""Runs of windows on an in-memory Kafka, a real Delta table and a real ledger, without services."""
 
 from __future__ import annotations
 
@@ -43,19 +41,21 @@ PLAIN = Request("plain")
 
 
 def hour(n: int, hours: int = 1) -> Window:
-    """A window from the n-th hour on."""
+    """Returns a window that begins at the n-th hour."""
     return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + hours))
 
 
 @dataclass
 class Desk:
-    """A topic with three hours of messages, and what somebody runs on it with this or that spec."""
+    """Two topics with three hours of messages, and a pipeline on one of them with changeable
+    settings.
+    """
 
     folder: Path
     broker: MemoryBroker = field(default_factory=MemoryBroker)
 
     def __post_init__(self) -> None:
-        """Ten messages an hour in each of two topics."""
+        """Produces ten messages an hour to each of two topics."""
         for topic in ("shop.things", "shop.others"):
             self.broker.create_topic(topic, partitions=1)
             for i in range(30):
@@ -66,7 +66,9 @@ class Desk:
                 )
 
     def pipeline(self, schema: str = "Thing", **over: Any) -> Pipeline:
-        """The pipeline with a schema out of things.py, and sections of the spec laid over."""
+        """Returns the pipeline with a schema of things.py, and with changed sections of the
+        spec.
+        """
         attributes: dict[str, Any] = {
             "id": "things",
             "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things"},
@@ -97,11 +99,11 @@ class Desk:
         )
 
     def run(self, n: int, request: Request = PLAIN, schema: str = "Thing", **over: Any) -> Result:
-        """Run the n-th hour."""
+        """Runs the n-th hour."""
         return run(self.pipeline(schema, **over), hour(n), request)
 
     def produce(self, count: int) -> None:
-        """More things, after the three hours."""
+        """Produces more things after the three hours."""
         for i in range(count):
             self.broker.produce(
                 TopicPartition("shop.things", 0),
@@ -110,18 +112,20 @@ class Desk:
             )
 
     def version(self) -> int:
-        """The table's Delta version."""
+        """Returns the table's Delta version."""
         return DeltaTable(str(self.folder / "table")).version()
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Nothing has been run yet."""
+    """A desk on which nothing has run."""
     return Desk(tmp_path)
 
 
 def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
-    """The request commits generation 0, and its retry reports that instead of replacing it."""
+    """A replay of a window that isn't committed commits generation 0, and its retry reports it
+    instead of replacing it.
+    """
     replay = Request("r1", replace=True)
     assert [
         (r.committed.receipt.generation, r.recovered)
@@ -130,7 +134,7 @@ def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
 
 
 def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
-    """Of a window without messages, too, which has no splits."""
+    """A window that begins to be read gives one note, also a window without splits."""
     for number, splits in ((1, "1 split"), (3, "0 splits")):
         notes: list[str] = []
         run(
@@ -143,8 +147,8 @@ def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
 
 
 def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
-    """The receipt says which request made it: with the ledger rebuilt, a retry of that
-    request replaces nothing.
+    """After the ledger was lost, a retry of a replay replaces nothing, because the receipt has
+    the request's id.
     """
     desk.run(1)
     replay = Request("r1", replace=True)
@@ -157,8 +161,8 @@ def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
 
 
 def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
-    """Receipts of a run have the version of today's form, and each split the checksums
-    of the rows that are in the table.
+    """A receipt has the current version of its form, and each split the checksums of the
+    table's rows.
     """
     receipt = desk.run(1).committed.receipt
     (rows,) = delta_pieces(str(desk.folder / "table"))
@@ -171,8 +175,8 @@ def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
 
 @pytest.mark.parametrize("schema", ["Wider", "Other"])
 def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, schema: str) -> None:
-    """A committed window is reported as it is, whether today's schema would extend the
-    table or be refused by it.
+    """A committed window is reported whatever the current schema is, and the table doesn't
+    change.
     """
     desk.run(1)
     version_before = desk.version()
@@ -181,8 +185,8 @@ def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, sch
 
 
 def test_the_engine_starts_while_a_window_is_planned(desk: Desk) -> None:
-    """Once the table is seen to lack it, and before its plan is frozen; for a window that is
-    there nothing is started.
+    """The engine starts once the table lacks the window, before the plan is frozen; not for a
+    committed window.
     """
     pipeline, planned = desk.pipeline(), list[bool]()
 
@@ -196,7 +200,7 @@ def test_the_engine_starts_while_a_window_is_planned(desk: Desk) -> None:
 
 
 def test_a_schema_that_lost_a_column_is_refused_before_anything_is_read(desk: Desk) -> None:
-    """For a window that isn't committed, the difference is told and nothing was planned."""
+    """A lost column refuses a window that isn't committed, before it is planned."""
     desk.run(1)
     with pytest.raises(SchemaChangedError, match="name"):
         desk.run(2, schema="Other")
@@ -204,9 +208,7 @@ def test_a_schema_that_lost_a_column_is_refused_before_anything_is_read(desk: De
 
 
 def test_windows_beside_the_grid_are_refused(desk: Desk) -> None:
-    """A window that starts on the grid and is too long, and one that doesn't: neither
-    runs nor is planned.
-    """
+    """A window that is too long, or doesn't start on the grid, can't run or be planned."""
     half_past = Window("things", START + timedelta(minutes=30), START + timedelta(minutes=90))
     for window in (hour(1, hours=2), half_past):
         for refused in (
@@ -218,9 +220,7 @@ def test_windows_beside_the_grid_are_refused(desk: Desk) -> None:
 
 
 def test_a_changed_grid_is_refused_with_any_table(desk: Desk) -> None:
-    """The table knows its grid, for run and plan; the ledger knows it too, when a new
-    table takes the place of one that was lost.
-    """
+    """A changed grid is refused by the table, and by the ledger if the table was replaced."""
     desk.run(1)
     daily = {"grid": "daily", "start": START}
     for refused in (run, lambda p, w, _: preview(p, w)):
@@ -243,9 +243,7 @@ def test_a_changed_grid_is_refused_with_any_table(desk: Desk) -> None:
     ],
 )
 def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -> None:
-    """A plan that was frozen and not committed isn't carried out for another topic or
-    into another table.
-    """
+    """A frozen plan can't be run on another topic or into another table."""
     pipeline = desk.pipeline()
     pipeline.ledger.bind_sink(pipeline.spec.id, pipeline.sink.identity)
     pipeline.ledger.freeze_plans([preview(pipeline, hour(1))])
@@ -259,8 +257,8 @@ def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -
 
 
 def test_a_lost_ledger_takes_a_windows_start_from_the_window_after_it(desk: Desk) -> None:
-    """Only the later window is committed: the earlier one ends where that starts, not
-    where that ends, and both join on.
+    """With the ledger lost, a window's end comes from the start of the committed window after
+    it, so that both tile.
     """
     later = desk.run(1).committed.receipt
     (desk.folder / "state.db").unlink()

@@ -1,5 +1,5 @@
-"""What a run over a source does with batches, loss, rebases, late messages and groups,
-on the in-memory cluster.
+"""Runs over a source: batches, loss, rebases, late messages and groups, on the in-memory
+cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 BATCH = {"grid": "batch"}
 
 
-# --------------------------------------------------------------------------------------------------
+# --- batches
 
 
 @pytest.mark.some(3)
@@ -49,8 +49,8 @@ BATCH = {"grid": "batch"}
 def test_a_batch_that_dies_anywhere_is_run_once(
     desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever crash point ends the first try, its retry and the next request leave
-    every message once, in batches without a hole.
+    """After a crash at any point, the retry and the next request leave every message once, in
+    batches without gaps.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -65,8 +65,9 @@ def test_a_batch_that_dies_anywhere_is_run_once(
 
 
 def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
-    """It ends at what was stable when it began, though messages keep coming; its retry
-    reports the same batches and goes on.
+    """A run of batches ends at the offsets that were stable at its start.
+
+    Its retry reports the same batches, and goes on.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(10)))
@@ -83,8 +84,8 @@ def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
 
 
 def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
-    """A batch can't be run on a grid in time, nor an hour on batches, nor a batch by a
-    name that was not cut.
+    """A batch can't run on a grid of time, nor an hour on batches, nor a batch by a name that
+    wasn't cut.
     """
     tp = desk.logs.partition()
     with pytest.raises(GridError):
@@ -99,7 +100,7 @@ def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
 
 
 def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
-    """The same offsets again, as another generation."""
+    """A batch is replayed by its name: the same offsets, as another generation."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
@@ -109,12 +110,12 @@ def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
     assert desk.verdict().ok, str(desk.verdict())
 
 
-# --------------------------------------------------------------------------------------------------
+# --- loss
 
 
 def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """The spec's `on_loss: skip` is not for rows that are there already: replacing them
-    with fewer takes --accept-fewer.
+    """A replay with fewer messages needs --accept-fewer; `on_loss: skip` doesn't apply to
+    committed rows.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -129,8 +130,9 @@ def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroke
 
 
 def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """What an unclean election cut off a frozen plan is a loss; with `on_loss: skip`
-    the rest is read and the receipt says partial.
+    """Offsets of a frozen plan that an unclean election cut off are a loss.
+
+    With `on_loss: skip` the receipt is partial.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2, 3))
@@ -145,8 +147,9 @@ def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
 
 
 def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Frozen and then deleted: refused; with `on_removed: drop` its offsets are
-    skipped, counted, and the other topic's are read.
+    """A plan with a deleted topic is refused.
+
+    With `on_removed: drop` its offsets are counted as skipped, and the rest is read.
     """
     first, second = desk.logs.topic(1), desk.logs.topic(1)
     for topic in (first, second):
@@ -163,8 +166,10 @@ def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> 
 
 
 def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Its messages are gone with the old topic: refused; with `on_loss: skip`, and only
-    after the rebase, it is committed as partial.
+    """A window that was frozen before a rebase is refused, because its messages are gone with
+    the old topic.
+
+    With `on_loss: skip`, after the rebase, it is committed as partial.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
@@ -190,8 +195,10 @@ def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: Mem
 def test_a_rebase_that_leaves_a_topic_out(
     desk: SourceDesk, cluster: MemoryBroker, grid: dict[str, Any] | None
 ) -> None:
-    """The window behind it joins on to the one before it, which knew the topic, also
-    where that is all that has changed.
+    """After a rebase that leaves a topic out, the next window joins the one before it, which
+    had the topic.
+
+    This holds also if nothing else has changed.
     """
     staying_tp, deleted_tp = desk.logs.partition(), desk.logs.partition()
     desk.send(staying_tp, *minutes(0, 1))
@@ -209,8 +216,10 @@ def test_a_rebase_that_leaves_a_topic_out(
 def test_windows_from_before_a_rebase_can_still_be_run(
     desk: SourceDesk, cluster: MemoryBroker, topics: int
 ) -> None:
-    """Those that were not frozen by then hold what is left: the other topics, nothing
-    of the one that was made anew; said as partial.
+    """Windows from before a rebase that weren't frozen have the other topics' messages, and
+    none of the new topic.
+
+    They are partial.
     """
     names = [desk.logs.topic(1) for _ in range(topics)]
     for name in names:
@@ -230,7 +239,9 @@ def test_windows_from_before_a_rebase_can_still_be_run(
 
 
 def test_a_drain_ends_though_a_topic_is_made_anew(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Its goal was an offset of the old one."""
+    """A run of batches ends although a topic was made again, whose end offset was of the old
+    topic.
+    """
     busy, anew = desk.logs.topic(1), desk.logs.topic(1)
     for topic in (busy, anew):
         desk.send(TopicPartition(topic, 0), *minutes(*range(30)))
@@ -247,7 +258,7 @@ def test_a_drain_ends_though_a_topic_is_made_anew(desk: SourceDesk, cluster: Mem
 
 
 def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """A second rebase before any window went on from the first takes its place."""
+    """A second rebase, before a window used the first, replaces it."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0))
     pipeline = desk.pipeline({"topic": tp.topic})
@@ -260,12 +271,12 @@ def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> Non
     assert result.committed.receipt.counts.valid == 1
 
 
-# --------------------------------------------------------------------------------------------------
+# --- starts and topics
 
 
 def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: SourceDesk) -> None:
-    """When all patience is over it is an error: no stable offset is where the source is
-    to begin.
+    """A start beyond an open transaction is waited for until max_wait is over, then raises an
+    error.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
@@ -283,14 +294,16 @@ def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: Sou
         pytest.raises(OpenTransactionError),
     ):
         run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
-    assert not sleeps  # the window's start was over long before its end
+    assert not sleeps  # max_wait after the window's start is over already
 
 
 def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(
     desk: SourceDesk, cluster: MemoryBroker
 ) -> None:
-    """A run that didn't choose it freezes a boundary between two that have it: what it
-    holds is in one window all the same.
+    """A run of an older spec without a new partition freezes a boundary between two that have
+    it.
+
+    Its messages are still in one window.
     """
     topic = desk.logs.topic(1)
     first, added = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -308,8 +321,8 @@ def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between
 def test_a_topic_that_only_seems_gone(
     desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One answer without the topic gives nothing up, and a topic that is back before
-    the commit refuses it: nothing is skipped for good.
+    """One answer without a topic doesn't drop it, and a topic that is back before the commit
+    refuses the window.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
@@ -335,8 +348,9 @@ def test_a_topic_that_only_seems_gone(
 
 
 def test_a_window_that_expired_whole(desk: SourceDesk) -> None:
-    """Retention that took all messages of a window, after it was planned, refuses it; with
-    on_loss: skip it is committed with each of them counted.
+    """A window whose messages expired after it was planned is refused.
+
+    With on_loss: skip each of them is counted.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 61))
@@ -353,7 +367,7 @@ def test_a_window_that_expired_whole(desk: SourceDesk) -> None:
 
 
 def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """What was read from the old topic can't be replayed, whatever is accepted: its rows stay."""
+    """After a rebase, windows of the old topic can't be replayed, even with --accept-fewer."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
@@ -366,7 +380,7 @@ def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: Memor
 
 
 def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """More messages in another topic-partition don't hide those that are gone."""
+    """Fewer messages in one topic-partition refuse a replay, despite more in another."""
     topic = desk.logs.topic(2)
     first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
     desk.send(first_tp, *minutes(0, 1))
@@ -392,8 +406,9 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
 
 
 def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
-    """Where the log of a new topic ends is frozen when it is first seen, also if nothing
-    else is waiting: what comes after is read.
+    """The end of a new topic is frozen when it is first seen, also without new messages.
+
+    Later messages are read.
     """
     old, new = desk.logs.topic(1), desk.logs.topic(1)
     desk.send(TopicPartition(old, 0), *minutes(0))
@@ -407,7 +422,7 @@ def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
 
 
 def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """A topic of the goal that is removed meanwhile is not waited for."""
+    """A run of batches ends although one of its topics is removed."""
     busy_topic, deleted_topic = desk.logs.topic(1), desk.logs.topic(1)
     for topic in (busy_topic, deleted_topic):
         desk.send(TopicPartition(topic, 0), *minutes(*range(8)))
@@ -425,20 +440,19 @@ def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroke
 
 
 def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
-    """The library refuses it as the command does: it would be frozen below where the
-    pipeline begins.
-    """
+    """The library refuses a window before the pipeline's start, as the command does."""
     tp = desk.logs.partition()
     with pytest.raises(GridError, match="before the start"):
         desk.run(desk.pipeline({"topic": tp.topic, "start": "earliest"}), -1)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- hours
 
 
 def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
-    """By the hours that their timestamps lie in; what is older than the pipeline's
-    first window counts to that one.
+    """Late messages count by the hour of their timestamp.
+
+    Messages older than the first window count for the first.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(130, 70, 5, -600, 500))
@@ -455,8 +469,8 @@ def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
 def test_a_group_gets_the_newest_windows_offsets_only(
     desk: SourceDesk, cluster: MemoryBroker
 ) -> None:
-    """A backfill of older windows doesn't move the group back, and a group that refuses
-    costs nothing but a count.
+    """A backfill of older windows doesn't move the consumer group back, and a group that
+    refuses offsets fails nothing.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 61, 125))
@@ -474,7 +488,7 @@ def test_a_group_gets_the_newest_windows_offsets_only(
 
 
 def test_a_daily_window_of_a_year(desk: SourceDesk) -> None:
-    """A grid is its ticks: windows need not be equally long."""
+    """A grid may have windows of different lengths, such as months."""
     tp = desk.logs.partition()
     months = [
         Window(

@@ -1,4 +1,4 @@
-"""The end of micro-batches: each case in which it could lie wrong, come late, or be lost."""
+"""The end of micro-batches (`window.stop`): each case in which it could be wrong, late or lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,15 @@ from windrow.ingest.testing.broker import MemoryBroker
 def until(
     desk: SourceDesk, topics: object, stop: object, *, max_records: int | None = None, **source: Any
 ) -> Pipeline:
-    """The pipeline with this end; `source`: more settings of it."""
+    """Returns the pipeline with this end.
+
+    Args:
+        desk: the desk.
+        topics: a topic, a list of topics, or a pattern.
+        stop: `window.stop`.
+        max_records: maximum of records per batch.
+        source: more settings of the source.
+    """
     where = "topic_pattern" if isinstance(topics, str) and "*" in topics else "topic"
     window = {
         "grid": "batch",
@@ -48,7 +56,7 @@ def until(
 
 
 def drain(pipeline: Pipeline, request: str = "r") -> list[dict[TopicPartition, tuple[int, int]]]:
-    """Runs what is waiting; what each batch read."""
+    """Runs all waiting batches, and returns what each has read."""
     results = run_batches(pipeline, Request(request))
     return [
         {s.tp: (s.start, s.stop) for s in result.committed.receipt.plan.splits}
@@ -57,7 +65,7 @@ def drain(pipeline: Pipeline, request: str = "r") -> list[dict[TopicPartition, t
 
 
 def run_verify(desk: SourceDesk, pipeline: Pipeline) -> Verified:
-    """What `verify` finds."""
+    """Returns what `verify` finds."""
     assert desk.sink is not None
     return verify("things", desk.sink, desk.sink.dead_letters, pipeline.ledger, pipeline.broker)
 
@@ -65,13 +73,14 @@ def run_verify(desk: SourceDesk, pipeline: Pipeline) -> Verified:
 def offsets_behind(
     tp: TopicPartition, desk: SourceDesk, end: int
 ) -> dict[TopicPartition, set[int]]:
-    """All that lies behind an end."""
+    """Returns all offsets from `end` on."""
     return {tp: set(range(end, desk.logs.end(tp)))}
 
 
 def test_an_end_before_the_start(desk: SourceDesk) -> None:
-    """Given by hand it is a mistake, with the topic-partition and both offsets, and nothing is
-    frozen; an instant before the start leaves nothing to read, which is done.
+    """A given end before the start is refused with topic-partition and both offsets.
+
+    A time before the start is done at once. Nothing is frozen for the refused end.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
@@ -90,7 +99,7 @@ def test_an_end_before_the_start(desk: SourceDesk) -> None:
 
 
 def test_an_instant_that_is_still_to_come(desk: SourceDesk) -> None:
-    """It doesn't end at what is there now: it is refused until then, and frozen then."""
+    """A stop time in the future is refused until then, and then frozen."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     position = {"timestamp": (desk.now + timedelta(seconds=1)).isoformat()}
@@ -103,8 +112,10 @@ def test_an_instant_that_is_still_to_come(desk: SourceDesk) -> None:
 
 
 def test_an_end_beyond_the_log_is_waited_for(desk: SourceDesk) -> None:
-    """What is there is read, and what is missing is said; the last batch may be smaller than
-    min_records, and behind it nothing is read.
+    """An end beyond the log is waited for: existing messages are read, and the number of
+    missing offsets is reported.
+
+    The last batch may be smaller than min_records, and nothing after the end is read.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -122,8 +133,9 @@ def test_an_end_beyond_the_log_is_waited_for(desk: SourceDesk) -> None:
 
 
 def test_another_end(desk: SourceDesk) -> None:
-    """A later one extends, and none goes on without an end; one behind what was read is refused,
-    in a plan, too, with a way out that works; the old one is the same end as before.
+    """A later end extends the run, and no end removes it.
+
+    An end before the read offsets is refused, with advice that works.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(4)))
@@ -150,8 +162,9 @@ def test_another_end(desk: SourceDesk) -> None:
 
 
 def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Neither a new partition nor a topic that joins the pattern, and lag names both; once there
-    is another end, or none, they are read from where they begin.
+    """A partition or topic that is added after the end was frozen isn't read, and lag names it.
+
+    With another end, or none, it is read from its beginning.
     """
     first = desk.logs.topic(1)
     desk.send(TopicPartition(first, 0), *minutes(0, 1))
@@ -189,8 +202,8 @@ def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: Memo
 def test_topic_partitions_that_are_not_listed(
     desk: SourceDesk, cluster: MemoryBroker, others: str, read: dict[int, tuple[int, int]]
 ) -> None:
-    """Without a word about them they are a mistake; else they end at the log's end, aren't read,
-    or end where a group has committed.
+    """Topic-partitions without an end are refused; with `others` they end at the log's end,
+    aren't read, or end at a group's offset.
     """
     topic = desk.logs.topic(2)
     first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -213,8 +226,9 @@ def test_topic_partitions_that_are_not_listed(
 
 
 def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
-    """They are lost as any other: refused, or with on_loss: skip counted; then it is done, and
-    what goes behind the end is no loss.
+    """Messages before the end that retention deletes are lost, or counted with on_loss: skip.
+
+    Later messages don't count.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(8)))
@@ -232,7 +246,7 @@ def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
 
 
 def test_an_end_in_a_gap_of_a_compacted_topic(desk: SourceDesk) -> None:
-    """It is reached though no message is there, by a batch that may hold none."""
+    """An end in a gap of a compacted topic is reached by a batch that may be empty."""
     tp = desk.logs.compacted()
     for key in (b"a", b"b", b"b", b"b", b"a"):
         desk.send(tp, *minutes(0), key=key)
@@ -249,8 +263,10 @@ def test_an_end_in_a_gap_of_a_compacted_topic(desk: SourceDesk) -> None:
 
 
 def test_an_open_transaction(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """`latest` is the stable end: what is still open behind it is never read, however it ends.
-    A given end behind it is waited for; a group that has committed behind it is asked later.
+    """`latest` is the stable end: messages of an open transaction after it are never read.
+
+    A given end beyond it is waited for. A committed group offset beyond it is asked for again
+    later.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0))
@@ -272,7 +288,7 @@ def test_an_open_transaction(desk: SourceDesk, cluster: MemoryBroker) -> None:
 
 
 def test_nothing_at_all_is_done(desk: SourceDesk) -> None:
-    """Empty partitions are at their end at once: no batch is cut, and what comes is not read."""
+    """Empty partitions are done at once: no batch is cut, and later messages aren't read."""
     tp = desk.logs.partition()
     pipeline = until(desk, tp.topic, "latest")
     assert not is_done(pipeline)
@@ -282,8 +298,8 @@ def test_nothing_at_all_is_done(desk: SourceDesk) -> None:
 
 
 def test_a_topic_that_joins_between_the_last_batch_and_the_end(desk: SourceDesk) -> None:
-    """An end for a pipeline that has run without one has what is there then, a new topic
-    without messages included: it is done.
+    """An end for a pipeline that has run without one includes a new topic without messages, and
+    is done.
     """
     old = desk.logs.topic(1)
     desk.send(TopicPartition(old, 0), *minutes(0))
@@ -297,7 +313,10 @@ def test_a_topic_that_joins_between_the_last_batch_and_the_end(desk: SourceDesk)
 
 
 def test_a_topic_that_goes(desk: SourceDesk) -> None:
-    """It is refused by name, and done with on_removed: drop; once all is read nobody asks."""
+    """A topic that is gone is refused by name, and skipped with on_removed: drop.
+
+    Once all is read, the topic isn't asked for.
+    """
     kept_topic, deleted_topic = desk.logs.topic(1), desk.logs.topic(1)
     desk.send(TopicPartition(kept_topic, 0), *minutes(0))
     desk.send(TopicPartition(deleted_topic, 0), *minutes(0, 1))
@@ -314,8 +333,9 @@ def test_a_topic_that_goes(desk: SourceDesk) -> None:
 
 
 def test_a_topic_made_anew(desk: SourceDesk) -> None:
-    """After a rebase the end is of the old topic, and is refused; another position is one in the
-    new topic.
+    """After a rebase an end in the old topic is refused.
+
+    Another position is one in the new topic.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
@@ -336,12 +356,12 @@ def test_a_topic_made_anew(desk: SourceDesk) -> None:
     assert is_done(latest)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- races, deaths and lost ledgers
 
 
 def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both resolve `latest`, one of them before another message came: both go by the end that
-    was recorded first, and each offset is read once.
+    """Two runs that resolve `latest` at once both use the end that was recorded first, and each
+    offset is read once.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
@@ -370,7 +390,9 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
 def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
     desk: SourceDesk, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
-    """The next one has the same end, though the log has grown meanwhile; it isn't done before."""
+    """After a run that died between the freeze and the first commit, the next run has the same
+    end, though the log has grown.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     desk.engine = DyingEngine(0 if killed == "read" else 9)
@@ -392,8 +414,8 @@ def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
 
 
 def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
-    """It comes from the receipts, so that `latest` isn't resolved anew; and verify tells where
-    the two differ.
+    """A rebuilt ledger has the end from the receipts, so `latest` isn't resolved again. verify
+    reports a difference.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
@@ -427,8 +449,9 @@ def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
 def test_each_offset_up_to_the_end_is_read_once(
     desk: SourceDesk, dice: random.Random, seed: int
 ) -> None:
-    """Whatever the sizes of batches, where the start and the end lie, and where runs die: all
-    batches together are exactly [start, stop) of each topic-partition, while the logs grow.
+    """All batches together are exactly [start, stop) of each topic-partition, while logs grow.
+
+    Sizes of batches, starts, ends and crashes are random.
     """
     del seed
     desk.plain = True

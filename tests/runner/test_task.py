@@ -1,4 +1,4 @@
-"""A task that fails gives up what it staged, once, and says nothing of its own."""
+"""A task that fails discards its staged rows once, and raises the original error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
 
 
 class Recorder:
-    """A stager that only notes what is asked of it."""
+    """A stager that only records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -36,7 +36,7 @@ class Recorder:
 
 
 class Steps:
-    """A reader, decoder and transform, one step of which fails."""
+    """A reader, decoder and transform; one of the steps raises an error."""
 
     def __init__(self, broken: str, error: BaseException) -> None:
         self.broken, self.error = broken, error
@@ -56,8 +56,8 @@ class Steps:
 @pytest.mark.parametrize("error", [ValueError("torn"), KeyboardInterrupt("stopped")])
 @pytest.mark.parametrize("broken", ["read", "decode"])
 def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseException) -> None:
-    """Whatever ends it, a cancelled Spark task too: rows and dead letters are let go
-    of, none is finished, the error goes on as it is.
+    """Any error, also a cancelled Spark task, discards rows and dead letters once, and is
+    raised unchanged.
     """
     rows, dead, steps = Recorder(), Recorder(), Steps(broken, error)
     task = SplitTask(steps, steps, steps, lambda _: rows, lambda _: dead)  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
 def make_decoded(
     rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None = None
 ) -> Decoded:
-    """Rows and deletes, each with its message's number."""
+    """Returns a decoded batch of rows and deletes, each with its message's number."""
 
     def split(rows_of_batch: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
         return pa.record_batch(
@@ -95,8 +95,9 @@ def make_decoded(
 def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
     tmp_path: Path, keyed: bool
 ) -> None:
-    """NUL on its way to PostgreSQL, in a row or in a delete's key, costs its message
-    alone, with all of its rows; the others are staged.
+    """A row that PostgreSQL can't hold makes its message a dead letter with all its rows.
+
+    Here a row or a delete's key has a NUL. The other messages are staged.
     """
     layout = RowLayout(
         change_schema(NAMES, ["name"]) if keyed else NAMES,
@@ -129,8 +130,10 @@ def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
 
 
 def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> None:
-    """No table has taken a row of the batch by then: none keeps one of the message,
-    whichever it is of, and the others are there once.
+    """A row that one of several tables can't hold makes its message a dead letter, and no table
+    keeps a row of it.
+
+    The other messages are staged once.
     """
     layout = RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a")
     tables = tuple(
@@ -164,8 +167,9 @@ def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> No
 
 
 def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
-    """Nor one for no topic: its message is a dead letter, and what the topic is called
-    isn't told.
+    """A row for a topic that isn't listed, or for none, makes its message a dead letter.
+
+    The topic's name isn't repeated.
     """
     part = PlainSerializer("raw", ("name",))
     encoder = encoder_of(part, ("orders",), str(tmp_path), topic_column="name")

@@ -1,6 +1,4 @@
-"""Many windows in one run: each is committed exactly once, in order, whatever goes
-wrong in the middle.
-"""
+"""Many windows in one run: each is committed exactly once, in order, whatever fails."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ WINDOWS = [hour(n) for n in range(12)]
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Twelve hours of ten messages each."""
+    """A desk with twelve hours of ten messages each."""
     filled_desk = Desk(tmp_path)
     for i in range(30, 130):
         filled_desk.broker.produce(
@@ -61,12 +59,12 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def committed_windows(desk: Desk) -> list[Window]:
-    """The windows in the table."""
+    """Returns the windows in the table."""
     return [c.receipt.window for c in desk.pipeline().sink.receipts()]
 
 
 def verdict(desk: Desk, windows: int = 12) -> None:
-    """The checker's over all messages of these windows."""
+    """Asserts that the checker finds nothing wrong with these windows."""
     pipeline = desk.pipeline()
     receipts = [c.receipt for c in pipeline.sink.receipts()]
     dead = [pipeline.dead_letters.read(r.window, r.attempt) for r in receipts]
@@ -80,7 +78,9 @@ def verdict(desk: Desk, windows: int = 12) -> None:
 
 
 def until(results: Iterator[Result]) -> list[Window]:
-    """The windows whose results come before something ends them."""
+    """Returns the windows of the results; if an error ends them, it gets a note with the
+    windows before it.
+    """
     done: list[Window] = []
     try:
         done.extend(result.committed.receipt.window for result in results)
@@ -91,17 +91,17 @@ def until(results: Iterator[Result]) -> list[Window]:
 
 
 def done_by(ended: BaseException, done: Sequence[Window]) -> None:
-    """Say with an error what was done before it."""
+    """Adds a note with the done windows to an error."""
     ended.add_note(",".join(w.key for w in done))
 
 
 def keys_before(ended: BaseException) -> list[str]:
-    """What `done_by` said."""
+    """Returns the windows of the note of `done_by`."""
     return [key for key in ended.__notes__[-1].split(",") if key]
 
 
 class Asked:
-    """Counts the questions that are put to something."""
+    """A wrapper that counts the calls of an object's methods."""
 
     def __init__(self, inner: Any, counts: Counter[str]) -> None:
         self._inner, self._counts = inner, counts
@@ -119,8 +119,9 @@ class Asked:
 
 
 def test_each_window_is_committed_in_order(desk: Desk) -> None:
-    """Twelve windows that share one job: each has its own rows and its receipt, in
-    order; again, each is only reported.
+    """Windows that share a job each have their own rows and receipt, in order.
+
+    A second run only reports them.
     """
     assert until(run_windows(desk.pipeline(), WINDOWS, PLAIN)) == WINDOWS
     verdict(desk)
@@ -130,7 +131,7 @@ def test_each_window_is_committed_in_order(desk: Desk) -> None:
 
 
 def test_committed_windows_between_others_are_reported_in_their_turn(desk: Desk) -> None:
-    """What is there already is reported in its place, what is not is read."""
+    """Committed windows between others are reported in their turn, and the others are read."""
     for n in (2, 3, 7):
         desk.run(n)
     results = list(run_windows(desk.pipeline(), WINDOWS, PLAIN))
@@ -140,9 +141,7 @@ def test_committed_windows_between_others_are_reported_in_their_turn(desk: Desk)
 
 
 def test_what_windows_share_is_asked_once(desk: Desk) -> None:
-    """However many windows, the cluster, the table and the engine are asked for all
-    together; a window adds its own commit alone.
-    """
+    """Cluster, table and engine are asked once for all windows. A window adds only its commit."""
 
     def count_calls(windows: Sequence[Window]) -> tuple[Counter[str], Counter[str], Counter[str]]:
         broker, sink, engine = Counter[str](), Counter[str](), Counter[str]()
@@ -169,7 +168,10 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
 
 
 def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
-    """Many windows without messages end at one mark; of a log that was cut off nothing is kept."""
+    """Windows without messages that end at one mark ask for it once.
+
+    Answers about a log that was cut off aren't kept.
+    """
     asked_offsets = list[list[int]]()
 
     class Logs(MemoryBroker):
@@ -195,15 +197,15 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
 def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:
-    """Whatever step dies, at the fifth window: what came before it stays, and the rerun
-    makes the rest, each window exactly once.
+    """After a crash at the fifth window, the windows before it stay, and the rerun commits the
+    rest exactly once.
     """
     from windrow.ingest import crashpoints
 
     passed_count, dying_count = (
         0,
         1 if point.startswith(("boundary", "plan")) else 5,
-    )  # all are frozen at once
+    )  # all windows are frozen at once
 
     def at_the_point(name: CrashPoint) -> None:
         nonlocal passed_count
@@ -238,8 +240,9 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
 
 
 def test_a_refused_window_stops_it_and_all_behind_it(desk: Desk) -> None:
-    """The windows before a refused one are committed, it and those behind it are not;
-    once it may pass, the rest is made.
+    """A refused window stops the run: windows before it are committed, later ones are not.
+
+    Once it may pass, the rest is committed.
     """
     desk.broker.produce(TOPIC, b"poison", timestamp=START + timedelta(hours=12, minutes=1))
     for i in range(10):
@@ -257,8 +260,8 @@ def test_a_refused_window_stops_it_and_all_behind_it(desk: Desk) -> None:
 
 
 def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> None:
-    """What is still open is found before anything is read, and the windows before it
-    are committed all the same.
+    """A window that isn't closed is found before anything is read, and the windows before it
+    are committed.
     """
     early = replace(desk.pipeline(), now=lambda: START + timedelta(hours=7, minutes=30))
     with pytest.raises(NotClosedError) as ended:
@@ -268,8 +271,8 @@ def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> 
 
 
 def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that doesn't answer is waited for twice, for all windows and for the
-    first alone, however many there are.
+    """A cluster that doesn't answer is waited for twice, for all windows and for the first
+    alone, however many there are.
     """
     calls = 0
 
@@ -285,15 +288,15 @@ def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Stumbles(LocalEngine):
-    """Can't finish a job of several windows; a worker dies with the fourth's messages,
-    as often as it is told.
+    """An engine that can't finish a job of several windows; with `always`, a worker also dies
+    at the fourth window.
     """
 
     def __init__(self, *, always: bool) -> None:
         self.always, self.sizes = always, list[int]()
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """See `Engine.run`."""
+        """Runs a job of one split; see `Engine.run`."""
         self.sizes.append(len(splits))
         if len(splits) > 1 or (self.always and splits[0].start == 30):
             raise UnreachableError(
@@ -303,9 +306,7 @@ class Stumbles(LocalEngine):
 
 
 def test_a_lost_job_of_many_is_done_window_by_window(desk: Desk) -> None:
-    """Where a job over many windows can't be finished, each is read alone: none is lost
-    to another one's worker.
-    """
+    """If a job of many windows can't be finished, each window is read alone, and none is lost."""
     engine = Stumbles(always=False)
     assert until(run_windows(replace(desk.pipeline(), engine=engine), WINDOWS, PLAIN)) == WINDOWS
     assert engine.sizes == [12] + [1] * 12
@@ -313,21 +314,25 @@ def test_a_lost_job_of_many_is_done_window_by_window(desk: Desk) -> None:
 
 
 def test_a_window_whose_worker_always_dies_stops_there(desk: Desk) -> None:
-    """The windows before it are committed; it is told as something to try again."""
+    """A window whose worker always dies raises UnreachableError, and the windows before it are
+    committed.
+    """
     with pytest.raises(UnreachableError):
         until(run_windows(replace(desk.pipeline(), engine=Stumbles(always=True)), WINDOWS, PLAIN))
     assert committed_windows(desk) == WINDOWS[:3]
 
 
 def _interrupt(results: Iterator[Result]) -> Iterator[Result]:
-    """An interrupt after the next window."""
+    """Yields the results, and interrupts the process after each."""
     for result in results:
         yield result
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
-    """Ctrl-C between two commits: what was committed stays, and the next run makes the rest."""
+    """After Ctrl-C between two commits, committed windows stay, and the next run commits the
+    rest.
+    """
     results = run_windows(desk.pipeline(), WINDOWS, PLAIN)
     next(results), next(results)
     old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -344,8 +349,9 @@ def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
 
 
 def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows share a job only while they are small together, so that the first needn't
-    wait long and the driver keeps little.
+    """Windows share a job only while they are small together.
+
+    Then the first window needn't wait long, and the driver holds few results.
     """
     sizes: list[int] = []
 
@@ -369,8 +375,9 @@ def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.Mon
 
 
 def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
-    """Whether it is found before a job, in it or behind it: what refuses a window is
-    told in its turn, and all others are committed.
+    """A refused window is passed over and reported in its turn, and all others are committed.
+
+    It may be refused before its job, in it, or after it.
     """
     desk = Desk(tmp_path, MemoryBroker())
     for i in range(30, 120):
@@ -413,8 +420,8 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
 def test_what_refuses_every_window_stops_at_the_first(
     desk: Desk, *, frozen: bool, changed_part: str
 ) -> None:
-    """A wrong cluster in the spec, or a topic that was made anew: no window is marked
-    as refused for its data that isn't.
+    """A wrong cluster, or a topic that was made again, stops the run at the first window: no
+    window counts as refused for its data.
     """
     pipeline, rest = desk.pipeline(), WINDOWS[2:5]
     list(run_windows(pipeline, WINDOWS[:2], PLAIN))
@@ -425,7 +432,7 @@ def test_what_refuses_every_window_stops_at_the_first(
             pipeline.ledger.freeze_plans([plan])
     other_broker = MemoryBroker("other" if changed_part == "cluster" else "memory")
     other_broker.create_topic(TOPIC.topic, 1)
-    # each of these windows has lost its messages, and none that comes later
+    # these windows have lost their messages, but later windows have not
     is_own_loss = frozen and changed_part == "topic"
     outcomes, ended = list[Result | PassedOver](), None
     try:
@@ -449,7 +456,7 @@ def test_what_refuses_every_window_stops_at_the_first(
 
 
 def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> None:
-    """With `on_removed: drop` a wrong cluster in the spec gives up no window's messages."""
+    """With `on_removed: drop`, a wrong cluster in the spec doesn't drop a window's messages."""
     desk = Desk(tmp_path, MemoryBroker())
     for i in range(30, 50):
         desk.broker.produce(
@@ -465,9 +472,7 @@ def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> N
 def test_what_goes_wrong_behind_a_commit_refuses_no_window(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window that is committed is never told as refused: whatever refuses to hear of
-    it ends the run.
-    """
+    """A committed window is never reported as refused: an error after its commit ends the run."""
 
     def refuse(*_: object) -> None:
         raise RefusedError("no", "ledger", "Look.")
@@ -480,9 +485,7 @@ def test_what_goes_wrong_behind_a_commit_refuses_no_window(
 
 
 def test_seconds_are_a_windows_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of windows that one job reads, the time that one takes is in its own receipt, and
-    in no other.
-    """
+    """A receipt has only its own window's seconds, also if one job reads several windows."""
     now = 0.0
     monkeypatch.setattr("windrow.ingest.runner.task.time", SimpleNamespace(time=lambda: now))
 

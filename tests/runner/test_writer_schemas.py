@@ -1,6 +1,4 @@
-"""Writers' schemas in a run: an id means one schema, whatever dies and whatever the
-registry says later.
-"""
+"""Writers' schemas in a run: an id means one schema, despite deaths and changes of the registry."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ class Thing(pa.DataFrameModel):
 
 
 def record(*fields: tuple[str, str]) -> str:
-    """A record's schema."""
+    """Returns the schema of a record."""
     return json.dumps(
         {
             "type": "record",
@@ -72,8 +70,9 @@ def hour(n: int) -> Window:
 
 
 def test_tasks_get_as_many_schemas_as_are_small_enough() -> None:
-    """In all, not each by itself: what goes with every task is bounded, and small ones that fit
-    beside a large one go.
+    """The schemas that are sent with every task are limited in their total size.
+
+    Small ones beside a large one are sent.
     """
     half = MOST_CHARACTERS // 2
     sizes = {"1": half, "2": half + 1, "3": half - 10, "4": 5}
@@ -109,7 +108,7 @@ def test_tasks_get_as_many_schemas_as_are_small_enough() -> None:
 
 @dataclass
 class Scene:
-    """A topic in memory, a registry, a table on disk."""
+    """A topic in memory, a registry, and a table on disk."""
 
     folder: Path
     registry: RegistryServer
@@ -117,7 +116,7 @@ class Scene:
     sent_count: int = 0
 
     def send(self, n: int, *values: bytes) -> None:
-        """Messages of the n-th hour."""
+        """Produces messages of the n-th hour."""
         for value in values:
             self.broker.produce(
                 TP, value, timestamp=START + timedelta(hours=n, seconds=self.sent_count)
@@ -125,7 +124,7 @@ class Scene:
             self.sent_count += 1
 
     def pipeline(self, **decode: Any) -> Pipeline:
-        """As a run makes it, each time anew."""
+        """Returns a new pipeline, as each run makes it."""
         attributes = {
             "id": "things",
             "source": {
@@ -158,7 +157,7 @@ class Scene:
         return [(row["id"], row["name"]) for row in table.select(["id", "name"]).to_pylist()]
 
     def letters(self) -> list[tuple[int, str]]:
-        """The dead letters of the first window: offset and reason."""
+        """Returns offset and reason of each dead letter of the first window."""
         pipeline = self.pipeline()
         receipt = next(
             commit.receipt
@@ -174,7 +173,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    """With two schemas."""
+    """A scene with two registered schemas."""
     (tmp_path / "things.py").write_text(MODEL)
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
@@ -192,15 +191,17 @@ ONE, TWO, THREE = (
 
 
 def used_schema_ids(result: Result) -> Sequence[str]:
-    """The ids of the schemas that the receipt says were used."""
+    """Returns the ids of the schemas in the receipt."""
     (split,) = result.committed.receipt.splits
     assert isinstance(split.schemas, tuple)
     return [id_ for id_, _ in split.schemas]
 
 
 def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
-    """Those under the topic's subject are kept with the plan; tasks ask for none of
-    them, and the receipt says which were used.
+    """Schemas of the topic's subject are asked for before anything is read, and stored with the
+    plan.
+
+    Tasks ask for none. The receipt has the schemas that were used.
     """
     scene.send(0, ONE, TWO, ONE, ONE, TWO)
     assert used_schema_ids(scene.run()) == ["1", "2"]
@@ -225,8 +226,9 @@ def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
 
 
 def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
-    """A task asks for it, once; it is kept before the commit, so that the next window
-    needn't ask.
+    """A task asks once for a schema of another subject.
+
+    It is stored before the commit, so the next window doesn't ask.
     """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, *[THREE] * 9)
@@ -242,8 +244,8 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
 def test_a_retry_decodes_by_the_same_schemas(
     scene: Scene, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever the first try dies: its retry commits, or finds committed, rows of one
-    schema, though the registry says another by then.
+    """After a crash at any point, the retry decodes with the same schemas, although the
+    registry gives another.
     """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, THREE)
@@ -264,8 +266,8 @@ def test_a_retry_decodes_by_the_same_schemas(
 
 
 def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
-    """An id that means another schema now refuses the window, before it is read;
-    nothing of it is committed, and what was stays.
+    """An id that means another schema now refuses the window before it is read, and committed
+    rows stay.
     """
     scene.send(0, ONE)
     scene.send(1, ONE)
@@ -280,8 +282,9 @@ def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
 
 
 def test_a_task_that_is_given_another_schema(scene: Scene) -> None:
-    """What a task was told is held against what is kept before the commit: a schema
-    that came in between refuses the window.
+    """A schema that a task got is compared with the stored one before the commit.
+
+    A different one refuses the window.
     """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, THREE)
@@ -300,8 +303,8 @@ def test_a_task_that_is_given_another_schema(scene: Scene) -> None:
 
 
 def test_a_replacement_by_another_schema(scene: Scene) -> None:
-    """A ledger that was lost doesn't let a replacement read the same bytes by another
-    schema than the receipt tells.
+    """After the ledger was lost, a replacement with another schema than the receipt's is
+    refused.
     """
     scene.send(0, ONE)
     scene.run()
@@ -312,7 +315,7 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     }
     pipeline = scene.pipeline()
     pipeline.ledger.adopt_identity(pipeline.sink.owner().ledger)  # type: ignore[union-attr]
-    client_of.cache_clear()  # what a process was told it doesn't ask again
+    client_of.cache_clear()  # a process keeps the registry's answers
     with pytest.raises(RefusedError, match="another schema under id 1"):
         scene.run(replaced=True)
     assert scene.rows() == [(1, None)]
@@ -332,8 +335,10 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     ["/subjects/things-value/versions", "/subjects/things-value/versions/2", "/schemas/ids/3"],
 )
 def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
-    """Planning and tasks alike end with what can't be reached, and nothing is
-    committed; once it is well, the window is run.
+    """A registry that fails raises UnreachableError in planning and in tasks, and nothing is
+    committed.
+
+    Later the window runs.
     """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, THREE)
@@ -348,8 +353,8 @@ def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
 
 
 def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
-    """The messages are dead letters, with the id; by choice the window is refused
-    instead, with the message's place.
+    """Messages with a schema that the registry has lost are dead letters with the id, or refuse
+    the window with their offset.
     """
     scene.send(0, ONE, framed(9, varint(9)), TWO)
     with pytest.raises(RefusedError, match=r"doesn't know schema id 9.*things\[0\]@1"):
@@ -361,8 +366,10 @@ def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
 
 
 def test_a_record_of_another_name(scene: Scene) -> None:
-    """It is no row, in whatever window it comes first: the topic's subject says which
-    record is expected, and no dead-letter replay forgets it.
+    """A record of another name is a dead letter in every window, because the topic's subject
+    names the expected record.
+
+    A dead-letter replay keeps that.
     """
     scene.registry.register("elsewhere", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, THREE)
@@ -378,7 +385,7 @@ def test_a_record_of_another_name(scene: Scene) -> None:
 
 
 def test_several_records_under_a_subject(scene: Scene) -> None:
-    """Nothing is read until the spec says which are rows."""
+    """A subject with several records is refused until the spec names those that are rows."""
     scene.registry.register("things-value", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, ONE)
     with pytest.raises(
@@ -390,7 +397,7 @@ def test_several_records_under_a_subject(scene: Scene) -> None:
 
 
 def test_several_windows_ask_once(scene: Scene) -> None:
-    """Windows that are run together are planned by one look at the registry."""
+    """Windows that run together ask the registry once."""
     for n in range(6):
         scene.send(n, ONE)
     results = list(run_windows(scene.pipeline(), [hour(n) for n in range(5)], Request("r")))
@@ -399,7 +406,7 @@ def test_several_windows_ask_once(scene: Scene) -> None:
 
 
 def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
-    """An empty window is committed with the registry down."""
+    """An empty window is committed without the registry."""
     scene.send(1, ONE)
     scene.registry.stop()
     assert scene.run(0).committed.receipt.counts.read == 0
@@ -407,9 +414,7 @@ def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
 
 
 def test_no_secret_is_kept(scene: Scene) -> None:
-    """Neither ledger nor table, nor anything else that a run leaves, holds the
-    registry's password, also where a window was refused.
-    """
+    """No file of a run contains the registry's password, also after a refused window."""
     scene.send(0, ONE, framed(9, b""))
     scene.send(1, TWO)
     with pytest.raises(RefusedError):

@@ -1,6 +1,6 @@
-"""The cases of the contract suites that hang on how an object store takes a commit.
+"""The cases of the contract suites that depend on how an object store takes a commit.
 
-The others are the same wherever a table lies.
+The other cases are the same for any storage.
 """
 
 from __future__ import annotations

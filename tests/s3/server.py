@@ -1,11 +1,8 @@
-"""An S3 server on loopback: moto's, made as atomic as S3 is, with faults on demand.
+"""An S3 server on loopback: moto's server, made as atomic as S3, with faults on demand.
 
-Nothing of it speaks to any other machine.
-
-moto looks whether a key is there, and then puts it: between the two another thread may
-come. S3 does both in one step, so here one request is carried out at a time. A twin
-that is kinder or harsher than the real thing would prove nothing
-(`tests/s3/test_server.py`).
+It connects to no other machine. moto checks whether a key exists, and then puts it; another
+thread may come between. S3 does both in one step, so this server handles one request at a time.
+A server that is more or less strict than S3 would prove nothing (`tests/s3/test_server.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 How = Literal["lost", "cut", "slow_down", "broken", "no_conditions", "unconditional"]
-"""`lost`: it is done, and the connection is cut before the answer.
+"""The effect of a fault.
 
-`unconditional`: it is done as if the request had no condition. With the others nothing
-is done: the connection is cut; or the answer is 503, 500, or 501 as of a store that
-knows no conditions.
+- `lost`: the request is done, and the connection is cut before the answer.
+- `unconditional`: the request is done as if it had no condition.
+- `cut`: nothing is done, and the connection is cut.
+- `slow_down`, `broken`, `no_conditions`: nothing is done, and the answer is 503, 500, or 501 as
+  from a store that doesn't support conditions.
 """
 
 _ANSWERS = {
@@ -36,8 +35,14 @@ _ANSWERS = {
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests of a method whose path has `part`
-    in it; `hit` counts them.
+    """A fault of the next requests of a method.
+
+    Attributes:
+        mode: its effect.
+        method: the HTTP method.
+        part: a part of the requests' paths.
+        times: number of requests that it affects.
+        hit: number of requests that it has affected.
     """
 
     mode: How
@@ -49,7 +54,14 @@ class Fault:
 
 @dataclass
 class S3Server:
-    """The server. `secret`: what its clients sign with; it must be found nowhere else."""
+    """The server.
+
+    Attributes:
+        port: its port.
+        secret: the key with which its clients sign. Tests check that it is stored nowhere else.
+        faults: faults of the next requests.
+        requests: the requests so far.
+    """
 
     port: int = 0
     secret: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
@@ -76,7 +88,9 @@ class S3Server:
 
     @property
     def env(self) -> dict[str, str]:
-        """What deltalake, Arrow, boto3 and PyIceberg find the server by, each by itself."""
+        """Environment variables by which deltalake, Arrow, boto3 and PyIceberg each find the
+        server.
+        """
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ALLOW_HTTP": "true",
@@ -88,13 +102,13 @@ class S3Server:
         }
 
     def bucket(self) -> str:
-        """The URL of a new bucket."""
+        """Makes a new bucket, and returns its URL."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.client().create_bucket(Bucket=name)
         return f"s3://{name}"
 
     def client(self) -> Any:
-        """A client of its own, which asks once."""
+        """Returns a new client without retries."""
         import boto3
         from botocore.config import Config
 
@@ -108,7 +122,7 @@ class S3Server:
         )
 
     def fail(self, mode: How, method: str, part: str, times: int = 1) -> Fault:
-        """Let requests go wrong from now on."""
+        """Adds a fault for the next requests."""
         fault = Fault(mode, method, part, times)
         self.faults.append(fault)
         return fault

@@ -1,6 +1,4 @@
-"""The S3 server that tests stand on keeps what S3 promises of a conditional put, and
-goes wrong as it is told.
-"""
+"""The S3 server of the tests: it keeps S3's promises of a conditional put, and its faults work."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.slow  # a server is started
 
 
 def status(put: Callable[[], Any]) -> int:
-    """What a put was answered; 0 for nothing."""
+    """Returns the status of a put's answer; 0 without an answer."""
     try:
         return int(put()["ResponseMetadata"]["HTTPStatusCode"])
     except ClientError as error:
@@ -28,7 +26,7 @@ def status(put: Callable[[], Any]) -> int:
 
 
 def put(client: Any, bucket: str, key: str, content: bytes) -> Callable[[], int]:
-    """A put that is to be the first of its key."""
+    """Returns a function that puts a key only if it doesn't exist, and returns the status."""
     return lambda: status(
         lambda: client.put_object(
             Bucket=bucket.removeprefix("s3://"), Key=key, Body=content, IfNoneMatch="*"
@@ -37,13 +35,13 @@ def put(client: Any, bucket: str, key: str, content: bytes) -> Callable[[], int]
 
 
 def content(client: Any, bucket: str, key: str) -> bytes:
-    """What lies under a key."""
+    """Returns the content of a key."""
     return bytes(client.get_object(Bucket=bucket.removeprefix("s3://"), Key=key)["Body"].read())
 
 
 def test_of_sixteen_puts_of_one_key_one_wins(s3: S3Server) -> None:
-    """At the same moment, round after round: one is done, all others are told that the
-    key is taken, and the one's content is there.
+    """Of sixteen concurrent puts of one key one succeeds, the others get 412, and the key has
+    the one's content.
     """
     bucket, client = s3.bucket(), s3.client()
     for n in range(8):
@@ -53,7 +51,7 @@ def test_of_sixteen_puts_of_one_key_one_wins(s3: S3Server) -> None:
 
 
 def test_a_put_without_the_condition_overwrites(s3: S3Server) -> None:
-    """It is the condition that holds, and nothing else of the server's."""
+    """A put without the condition overwrites."""
     bucket, client = s3.bucket(), s3.client()
     for body in (b"1", b"2"):
         client.put_object(Bucket=bucket.removeprefix("s3://"), Key="k", Body=body)
@@ -61,9 +59,7 @@ def test_a_put_without_the_condition_overwrites(s3: S3Server) -> None:
 
 
 def test_a_lost_answer_is_of_a_put_that_is_done(s3: S3Server) -> None:
-    """The connection is cut, the content is there, and the same put again is told that
-    the key is taken.
-    """
+    """A put with a lost answer is done, and the same put again gets 412."""
     bucket, client = s3.bucket(), s3.client()
     s3.fail("lost", "PUT", "/k")
     assert put(client, bucket, "k", b"mine")() == 0
@@ -76,7 +72,10 @@ def test_a_lost_answer_is_of_a_put_that_is_done(s3: S3Server) -> None:
     [("cut", 0), ("slow_down", 503), ("broken", 500), ("no_conditions", 501)],
 )
 def test_other_faults_do_nothing(s3: S3Server, mode: Any, status_code: int) -> None:
-    """They are hit as often as was said, nothing is there after them, and then all is well."""
+    """Other faults affect the given number of requests, which do nothing.
+
+    The next request succeeds.
+    """
     bucket, client = s3.bucket(), s3.client()
     fault = s3.fail(mode, "PUT", "/k", times=2)
     assert [put(client, bucket, "k", b"mine")() for _ in range(3)] == [
@@ -88,8 +87,6 @@ def test_other_faults_do_nothing(s3: S3Server, mode: Any, status_code: int) -> N
 
 
 def test_it_speaks_on_loopback_alone(s3: S3Server, tmp_path: Path) -> None:
-    """What deltalake, Arrow and boto3 find by the environment is this server, and no
-    other address is in it.
-    """
+    """The environment of deltalake, Arrow and boto3 has this server's address and no other."""
     addresses = {value for value in s3.env.values() if "//" in value}
     assert addresses == {f"http://127.0.0.1:{s3.port}"}

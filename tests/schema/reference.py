@@ -1,5 +1,6 @@
-"""A second implementation of the checksum, a value at a time: slow, and written from
-the words of `ingest.schema.checksum` alone.
+"""A second implementation of the checksum, one value at a time.
+
+It is slow, and was written from the description in `ingest.schema.checksum` only.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def cell(name: str, kind: pa.DataType, value: Any) -> int:
 
 
 def hash_of(kind: pa.DataType, value: Any) -> int:
-    """The hash of a value as Python has it: a map as a list of pairs, a decimal as `Decimal`."""
+    """Returns the hash of a Python value.
+
+    A map is a list of pairs, and a decimal is a `Decimal`.
+    """
     if pa.types.is_struct(kind):
         return sum(cell(f.name, f.type, value[f.name]) for f in kind) & ALL
     if pa.types.is_map(kind):
@@ -95,5 +99,5 @@ def _plain(kind: pa.DataType, value: Any) -> int:
 
 
 def checksum(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Of rows as Python has them."""
+    """Returns the checksum of rows of Python values."""
     return sum(mix(sum(cell(f.name, f.type, row[f.name]) for f in schema)) for row in rows) & ALL

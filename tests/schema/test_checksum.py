@@ -1,6 +1,4 @@
-"""The checksum of receipts: its values are fixed for ever, it sees every change, and
-nothing that is none.
-"""
+"""The checksum of receipts never changes, and detects each change of values and nothing else."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def numbers(bits: int) -> st.SearchStrategy[int]:
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Values of a type, nulls among them wherever there may be any."""
+    """Returns random values of a type, with nulls if they are possible."""
     plain: dict[pa.DataType, st.SearchStrategy[Any]] = {
         pa.bool_(): st.booleans(),
         pa.int8(): numbers(8),
@@ -97,7 +95,7 @@ def nullable(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def batches(max_size: int = 8) -> st.SearchStrategy[pa.RecordBatch]:
-    """Rows of some columns, with their offsets."""
+    """Returns random rows of some columns, with their offsets."""
 
     def filled(kinds: dict[str, pa.DataType]) -> st.SearchStrategy[pa.RecordBatch]:
         row = st.fixed_dictionaries(
@@ -171,19 +169,19 @@ FIXED: list[tuple[str, pa.DataType, Any, str]] = [
     ("empty map", pa.map_(pa.string(), pa.binary()), [], "4fc52ffdecab5a57"),
     ("map", pa.map_(pa.string(), pa.binary()), [("k", b"v"), ("n", None)], "ed38807afe032ab3"),
 ]
-"""Never to be edited: receipts hold such values."""
+"""Checksums that must never be edited, because receipts hold such values."""
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "expected"), [pytest.param(*case[1:], id=case[0]) for case in FIXED]
 )
 def test_known_answers(kind: pa.DataType, value: Any, expected: str) -> None:
-    """The checksum of one row with one value, of each type, is what it has always been."""
+    """The checksum of one row with one value never changes, for each type."""
     assert checksum_text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == expected
 
 
 def test_known_rows() -> None:
-    """Whole rows, with what windrow adds to them: each row's hash, and their sum."""
+    """The hash of each whole row with windrow's columns, and their sum, never change."""
     rows = pa.record_batch(
         {
             "_topic": ["shop.orders"] * 3,
@@ -204,9 +202,7 @@ def test_known_rows() -> None:
 @settings(max_examples=examples(60))
 @given(batches())
 def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
-    """Column-wise and one value at a time, from the words of the definition, it is the
-    same number.
-    """
+    """The checksum equals the reference implementation's."""
     assert checksum(batch) == reference.checksum(batch.schema, rows_of(batch))
 
 
@@ -224,7 +220,7 @@ def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
     ],
 )
 def test_texts_of_all_lengths(lengths: list[int]) -> None:
-    """Equal lengths, unequal ones, empty ones and long ones are hashed by the one definition."""
+    """Texts of equal, unequal, empty and long lengths have the reference's hashes."""
     rng = np.random.default_rng(1)
     texts = [rng.bytes(n) for n in lengths]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
@@ -235,7 +231,7 @@ def test_texts_of_all_lengths(lengths: list[int]) -> None:
 
 
 def test_lists_of_all_lengths() -> None:
-    """Long ones between short and empty ones, nulls among the elements."""
+    """Lists of all lengths, with nulls, have the reference's hashes."""
     lists = [[], list(range(30_005)), [1], [], [None, 2], None, [None], list(range(16_375))]
     kind = pa.list_(pa.int64())
     assert hash_rows(pa.record_batch({"v": pa.array(lists, kind)})).tolist() == [
@@ -249,9 +245,7 @@ def test_lists_of_all_lengths() -> None:
 @settings(max_examples=examples(60))
 @given(batches(), st.data())
 def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject) -> None:
-    """Rows and columns in any order, in batches cut anywhere out of a longer one, have
-    one checksum.
-    """
+    """The checksum doesn't depend on the order of rows and columns, or on the cuts into batches."""
     order = data.draw(st.permutations(range(batch.num_rows)))
     names = data.draw(st.permutations(batch.schema.names))
     cut = data.draw(st.integers(0, batch.num_rows))
@@ -269,9 +263,7 @@ def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject)
 @settings(max_examples=examples(60))
 @given(batches(), st.sampled_from(sorted(COLUMNS)))
 def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> None:
-    """Old rows read with a nullable column that came later have the checksum that they
-    always had.
-    """
+    """A nullable column that was added later doesn't change the checksum of old rows."""
     wider = batch.append_column("later", pa.nulls(batch.num_rows, COLUMNS[name]))
     assert checksum(wider) == checksum(batch)
 
@@ -303,7 +295,10 @@ def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> Non
 def test_the_same_values_otherwise_laid_out(
     kind: pa.DataType, other_kind: pa.DataType, values: list[Any]
 ) -> None:
-    """Wider numbers, dictionaries, other offsets: how values are stored is none of its business."""
+    """The checksum doesn't depend on how values are stored.
+
+    Examples are wider numbers, dictionaries and other offsets.
+    """
     array = pa.array(values, kind)
     other_array = (
         pa.array(values, other_kind)
@@ -316,7 +311,10 @@ def test_the_same_values_otherwise_laid_out(
 
 
 def test_what_lies_under_a_null_means_nothing() -> None:
-    """Arrow doesn't say what the buffers hold where a value is null."""
+    """The buffers' contents under a null don't change the checksum.
+
+    Arrow leaves them undefined.
+    """
     valid = pa.py_buffer(bytes([0b101]))
     hidden = pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(np.array([1, 99, 3]))])
     assert checksum(pa.record_batch({"v": hidden})) == checksum(
@@ -360,8 +358,9 @@ def hidden_map(valid: pa.Buffer, edges: pa.Buffer, data: pa.Buffer) -> tuple[pa.
 
 
 def test_the_order_of_a_maps_entries_means_nothing() -> None:
-    """A map is a set of entries, and programs that copy it may turn them round; of a
-    list the order counts.
+    """The order of a map's entries doesn't change the checksum; the order of a list does.
+
+    Programs that copy a map may reorder its entries.
     """
     entries, turned = [("a", 1), ("b", None), ("c", 3)], [("c", 3), ("a", 1), ("b", None)]
     kind = pa.map_(pa.string(), pa.int64())
@@ -379,7 +378,7 @@ def checksum_of(kind: pa.DataType, value: Any) -> int:
 @settings(max_examples=examples(80))
 @given(batches(max_size=4), st.data())
 def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) -> None:
-    """One value of one row, an offset among them, is another one, or null: another checksum."""
+    """Another value or null, in one row, changes the checksum."""
     rows = rows_of(batch)
     row_index = data.draw(st.integers(0, len(rows) - 1))
     field = data.draw(st.sampled_from(list(batch.schema)))
@@ -391,14 +390,14 @@ def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) 
         ],
     )
     assume(not changed_batch.equals(batch))
-    if repr(rows_of(changed_batch)) != repr(rows):  # NaN is not itself
+    if repr(rows_of(changed_batch)) != repr(rows):  # NaN doesn't equal itself.
         assert checksum(changed_batch) != checksum(batch) or unordered(
             rows_of(changed_batch)
         ) == unordered(rows)
 
 
 def unordered(value: Any) -> Any:
-    """With the entries of maps sorted."""
+    """Returns the value with the entries of maps sorted."""
     if isinstance(value, dict):
         return {k: unordered(v) for k, v in value.items()}
     if isinstance(value, list) and value and all(isinstance(v, tuple) for v in value):
@@ -491,13 +490,14 @@ def unordered(value: Any) -> Any:
     ids=str,
 )
 def test_close_values_differ(kind: pa.DataType, values: list[Any]) -> None:
-    """Null, empty, zero and their kin are all told apart."""
+    """Null, empty, zero and similar values have different checksums."""
     assert len({checksum_of(kind, v) for v in values}) == len(values)
 
 
 def test_what_moves_between_rows_and_columns_is_seen() -> None:
-    """Two rows that exchange a value, two columns that do, a column of another name, a
-    row twice: each another checksum.
+    """An exchange of values between rows or columns changes the checksum.
+
+    So do a renamed column and a repeated row.
     """
 
     def checksum_of_columns(**columns: list[Any]) -> int:
@@ -516,13 +516,13 @@ def test_what_moves_between_rows_and_columns_is_seen() -> None:
 
 
 def test_a_type_without_a_definition_is_refused() -> None:
-    """Rather no checksum than one that nobody can compute again."""
+    """A type without a definition raises TypeError, because its checksum couldn't be reproduced."""
     with pytest.raises(TypeError, match="time64"):
         checksum(pa.record_batch({"v": pa.array([1], pa.time64("us"))}))
 
 
 def test_the_text_form() -> None:
-    """Sixteen digits, whatever the number; sums that ran over wrap around."""
+    """The text of a checksum has sixteen digits, and sums wrap around at 64 bits."""
     assert [checksum_text(0), checksum_text(255), checksum_text(2**64 + 1)] == [
         "0" * 16,
         "00000000000000ff",

@@ -1,4 +1,4 @@
-"""Columns: what a model becomes, and what it may not say."""
+"""Columns of a model, and models that are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.ingest.schema.metadata_types import refuse_wrong
 
 
 def make_model(annotation: Any, field: Any = None, **config: Any) -> Any:
-    """A model with one column `x`."""
+    """Returns a model with one column `x`."""
     body: dict[str, Any] = {
         "__annotations__": {"x": annotation},
         "Config": type("Config", (), config),
@@ -32,7 +32,7 @@ def make_model(annotation: Any, field: Any = None, **config: Any) -> Any:
 
 
 def refused(model: Any) -> str:
-    """The text of the refusal."""
+    """Returns the text of the refusal."""
     with pytest.raises(SpecError) as caught:
         Columns.of(model)
     return str(caught.value)
@@ -50,12 +50,12 @@ def test_types_and_nullability_come_from_the_model() -> None:
 
 
 def test_a_decimal_that_says_what_pandera_would_make_of_none_is_taken() -> None:
-    """Written out, 28 digits are as good as any."""
+    """A written Decimal(28, 0) is accepted, although pandera makes the same of an empty Decimal."""
     assert Columns.of(make_model(pl.Decimal(28, 0))).columns[0].type == pa.decimal128(28, 0)
 
 
 def test_lists_and_maps() -> None:
-    """A list stays a list; a list of key/value structs that says so becomes a map."""
+    """A list stays a list, and a list of key/value structs with `map` becomes a map."""
     schema = Columns.of(Nested).arrow_schema
     assert schema.field("tags").type == pa.list_(pa.string())
     assert schema.field("stock").type == pa.map_(pa.string(), pa.int64())
@@ -63,12 +63,12 @@ def test_lists_and_maps() -> None:
 
 
 def test_described_names_type_and_nullability() -> None:
-    """What a receipt records of the schema."""
+    """`described` returns the names, types and nullability that a receipt records."""
     assert Columns.of(Scalars).described()[:2] == (("id", "int64 not null"), ("tiny", "int8"))
 
 
 def test_descriptions_and_checks_are_kept_for_people() -> None:
-    """A column carries its description and its checks in words."""
+    """A column has its description and the texts of its checks."""
     columns = Columns.of(make_model(pl.Int64, pp.Field(ge=0, description="how many")))
     assert (columns.columns[0].description, columns.columns[0].constraints) == (
         "how many",
@@ -77,7 +77,7 @@ def test_descriptions_and_checks_are_kept_for_people() -> None:
 
 
 def test_columns_survive_pickling() -> None:
-    """They travel to executors."""
+    """Columns can be pickled, because they travel to executors."""
     columns = Columns.of(Nested)
     assert pickle.loads(pickle.dumps(columns)) == columns
 
@@ -125,7 +125,7 @@ def test_columns_survive_pickling() -> None:
     ],
 )
 def test_a_type_that_no_table_holds_is_refused(annotation: Any, message: str) -> None:
-    """The refusal names the column and says what to take instead."""
+    """A type that no table holds raises SpecError with the column and a type to use."""
     text = refused(make_model(annotation))
     assert "x: " in text
     assert message in text
@@ -145,7 +145,7 @@ def test_a_type_that_no_table_holds_is_refused(annotation: Any, message: str) ->
     ],
 )
 def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, message: str) -> None:
-    """Nothing is accepted and ignored, and nothing that holds per batch only."""
+    """A field option that would be ignored, or that holds only within a batch, is refused."""
     assert message in refused(make_model(pl.Int64, field))
 
 
@@ -162,13 +162,15 @@ def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, message: 
 def test_a_config_that_would_change_or_lose_data_is_refused(
     config: dict[str, Any], message: str
 ) -> None:
-    """The same for the model as a whole."""
+    """A config option that would be ignored, or that holds only within a batch, is refused."""
     assert message in refused(make_model(pl.Int64, **config))
 
 
 def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
-    """It names the way out, by the name as it was written; an inherited one is found, a
-    private constant is none, and the way out works.
+    """A field that pandera ignores because of its underscore is refused with the way out.
+
+    The error has the name as written. Inherited fields are found, and a private constant is no
+    field.
     """
 
     class Above(pp.DataFrameModel):
@@ -204,7 +206,7 @@ def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
 
 
 def test_an_unknown_epoch_unit_is_refused() -> None:
-    """The refusal says which there are."""
+    """An unknown unit of `epoch` raises SpecError with the known units."""
     assert "one of s, ms, us, ns" in refused(
         make_model(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"}))
     )
@@ -220,7 +222,7 @@ def test_an_unknown_epoch_unit_is_refused() -> None:
     ],
 )
 def test_a_zone_that_there_is_not(metadata: dict[str, Any], message: str) -> None:
-    """Nor one of a number; a good one is the column's."""
+    """An unknown zone, or a zone of a number, is refused; a known zone becomes the column's."""
     assert message in refused(make_model(pl.Datetime("us", "UTC"), pp.Field(metadata=metadata)))
     good = Columns.of(
         make_model(pl.Datetime("us", "UTC"), pp.Field(metadata={"zone": "Europe/Berlin"}))
@@ -246,8 +248,9 @@ def test_a_zone_that_there_is_not(metadata: dict[str, Any], message: str) -> Non
 def test_what_a_writers_schema_may_lack(
     annotation: Any, metadata: dict[str, Any], message: str | None
 ) -> None:
-    """Aliases are names of nothing else, and a default is a value of its column's,
-    exactly; a good one travels.
+    """An alias must be no other name, and a default must be an exact value of its column.
+
+    Both survive pickling.
     """
     model = make_model(annotation, pp.Field(metadata=metadata))
     if message is not None:
@@ -259,12 +262,12 @@ def test_what_a_writers_schema_may_lack(
 
 
 def test_an_optional_column_is_refused() -> None:
-    """A row has every column."""
+    """An optional column is refused, because a row has every column."""
     assert "nullable=True" in refused(make_model(Optional[pl.Int64]))  # pandera's own spelling  # noqa: UP045
 
 
 def test_parsers_are_refused() -> None:
-    """pandera's polars backend doesn't run them."""
+    """Parsers are refused, because pandera's polars backend doesn't run them."""
 
     class Parsed(pp.DataFrameModel):
         x: pl.Int64
@@ -277,7 +280,7 @@ def test_parsers_are_refused() -> None:
 
 
 def test_everything_is_reported_at_once() -> None:
-    """One reading of the refusal fixes the whole model."""
+    """All faults of a model are reported at once."""
 
     class Wrong(pp.DataFrameModel):
         a: pl.UInt8
@@ -289,5 +292,5 @@ def test_everything_is_reported_at_once() -> None:
 
 
 def test_an_empty_model_is_refused() -> None:
-    """A table needs columns."""
+    """A model without columns is refused."""
     assert "no columns" in refused(type("Empty", (pp.DataFrameModel,), {"__module__": __name__}))

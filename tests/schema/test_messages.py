@@ -1,4 +1,4 @@
-"""Messages beside the rows that were made from them."""
+"""Messages repeated for the rows that were made from them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from windrow.ingest.testing.contracts.values import messages_with
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:
-    """A message of many rows stands beside each of them, and its value's bytes in
-    memory once: else it would cost their product.
+    """A message's value is in memory once, however many rows the message has.
+
+    Otherwise the memory would be their product.
     """
     messages = messages_with(
         [b"x" * 1_000_000, None, b"yz"], [b"a", None, b"c"], [[("h", b"1")], [], []]

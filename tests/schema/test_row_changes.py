@@ -12,8 +12,9 @@ ROWS = pa.schema(
 
 
 def test_deletes_stand_before_the_rows_of_their_message() -> None:
-    """An update that changes the key deletes and writes; what is deleted has its key,
-    and nulls beside.
+    """The deletes of a message come before its rows, as for an update that changes the key.
+
+    A delete has its key and nulls in the other columns.
     """
     rows = pa.record_batch(
         [pa.array([1, 2, 3], pa.int64()), pa.array(["a", "b", "c"])], schema=ROWS
@@ -36,7 +37,7 @@ def test_deletes_stand_before_the_rows_of_their_message() -> None:
 
 
 def test_without_deletes_rows_stay_as_they_are() -> None:
-    """They only say so."""
+    """Rows without deletes only get the column `_deleted`."""
     rows = pa.record_batch([pa.array([1], pa.int64()), pa.array(["a"])], schema=ROWS)
     changed_rows = only_rows(rows)
     assert changed_rows.to_pylist() == [{"id": 1, "name": "a", "_deleted": False}]

@@ -1,4 +1,4 @@
-"""Loading: a reference becomes a model, or says why not."""
+"""A reference becomes a model, or an error that says why it can't."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_relative_to_the_folder(folder: Path) -> None:
-    """`file.py:Class`, with postponed annotations resolved."""
+    """`file.py:Class` is loaded relative to the folder, with postponed annotations resolved."""
     assert list(load_model(ModelReference("model.py:M", folder)).to_schema().columns) == ["x"]
 
 
 def test_a_module() -> None:
-    """`package.module:Class`, by Python's own import."""
+    """`package.module:Class` is loaded by Python's import."""
     assert (
         load_model(ModelReference("tests.formats.json.models:Nested", Path("/"))).__name__
         == "Nested"
@@ -44,7 +44,7 @@ def test_a_module() -> None:
 
 
 def test_a_corrected_file_counts_at_once(folder: Path) -> None:
-    """A long-lived worker reads the file, not its memory."""
+    """A corrected file is loaded again in a long-lived worker."""
     old_digest = source_digest(ModelReference("model.py:M", folder))
     load_model(ModelReference("model.py:M", folder))
     (folder / "model.py").write_text(MODEL.replace("x:", "y:"))
@@ -65,13 +65,13 @@ def test_a_corrected_file_counts_at_once(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, reference: str, message: str) -> None:
-    """Each way to be wrong has its own sentence."""
+    """Each kind of wrong reference has its own error."""
     with pytest.raises(SpecError, match=message):
         load_model(ModelReference(reference, folder))
 
 
 def test_an_import_error_shows_type_and_text(folder: Path) -> None:
-    """The user's own exception, in one line, and no half-made module stays behind."""
+    """An exception during the import is shown in one line, and no partial module is left."""
     (folder / "bad.py").write_text("raise KeyError('gone')\n")
     with pytest.raises(SpecError, match="KeyError: 'gone'"):
         load_model(ModelReference("bad.py:M", folder))
@@ -102,8 +102,9 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
     ],
 )
 def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, message: str) -> None:
-    """File and line of what can't be imported, in the schema itself, and the name; also
-    where the file would end the process.
+    """The error of a failed import has the file and line in the model's own file.
+
+    This holds even if the file would end the process.
     """
     (folder / "bad.py").write_text(code)
     with pytest.raises(SpecError) as excinfo:
@@ -113,7 +114,7 @@ def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, mess
 
 
 def test_a_module_that_is_missing_is_named() -> None:
-    """What to do about an import of something that isn't there."""
+    """A missing module raises SpecError with its name and the advice."""
     with pytest.raises(SpecError, match="Is no misspelt, or not installed"):
         load_model(ModelReference("no.such.module:M", Path("/")))
 
@@ -123,7 +124,7 @@ def test_a_module_that_is_missing_is_named() -> None:
 def test_a_model_of_another_pandera_says_how_to_change(
     folder: Path, flavour: str, named: str
 ) -> None:
-    """Who brings a model of pandera.pandas is told what windrow takes and what to write."""
+    """A model of pandera.pandas raises SpecError with the change that is needed."""
     model_code = (
         "class M(pa.DataFrameModel): pass"
         if named == "DataFrameModel"
@@ -138,9 +139,7 @@ def test_a_model_of_another_pandera_says_how_to_change(
 
 
 def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
-    """`import pandera as pa` is answered by the sentence alone: pandera's own twenty lines about
-    it would stand before it.
-    """
+    """`import pandera as pa` causes only windrow's error, without pandera's own long warning."""
     (folder / "old.py").write_text("import pandera as pa\nclass M(pa.DataFrameModel): pass\n")
     with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always", FutureWarning)
@@ -151,7 +150,10 @@ def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_loading_leaves_the_environment_alone() -> None:
-    """pandera's first import sets two variables that Spark reads; ours takes them back."""
+    """Loading a model changes no environment variable.
+
+    pandera's first import sets two variables that Spark reads, and windrow resets them.
+    """
     code = (
         "import os; before = dict(os.environ)\nfrom pathlib import Path; from"
         " windrow.ingest.schema.user_code import ModelReference,"

@@ -1,4 +1,4 @@
-"""`make screenshots`: writes the pictures into docs/dagster and docs/airflow, anew."""
+"""`make screenshots`: writes the pictures into docs/dagster and docs/airflow again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.screenshots.pictures import DOCS, take_all
 
 if __name__ == "__main__":
-    # a shell's background job ignores Ctrl-C, and Dagster would then ignore SIGTERM, too
+    # a shell's background job ignores Ctrl-C, and then Dagster would also ignore SIGTERM
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         picture_by_path = take_all(Path(folder))

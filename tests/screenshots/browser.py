@@ -1,6 +1,6 @@
-"""A headless Chromium, told what to do by the DevTools protocol.
+"""A headless Chromium that is controlled by the DevTools protocol.
 
-It is the system's if there is one, else Debian's package, unpacked below .windrow.
+It is the system's Chromium, or else Debian's package, unpacked below .windrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.bench.harness.environments import debian, environment_folder
 _SECONDS = 120
 _OPTIONS = (
     "--headless=new",
-    "--no-sandbox",  # it can't make one as root, and opens pages of this machine alone
+    "--no-sandbox",  # Chromium as root has no sandbox; it opens only this machine's pages
     "--disable-gpu",
     "--disable-quic",
     "--disable-background-networking",
@@ -37,7 +37,11 @@ _OPTIONS = (
 
 
 class Page:
-    """A page of the browser. `errors`: what its console has said that is an error."""
+    """A page of the browser.
+
+    Attributes:
+        errors: errors on its console.
+    """
 
     def __init__(self, connection: ClientConnection) -> None:
         self.errors: list[str] = []
@@ -49,7 +53,7 @@ class Page:
         self._size = (0, 0)
 
     def resize(self, width: int, height: int) -> None:
-        """Gives the window another size."""
+        """Changes the size of the window."""
         self._size = width, height
         metrics = {"deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, **metrics)
@@ -58,13 +62,13 @@ class Page:
         """Goes to a page, and waits until it shows all these texts.
 
         Raises:
-            TimeoutError: some never came; the message names them, and what is shown instead.
+            TimeoutError: some texts didn't appear; the message has them, and the page's text.
         """
         self._call("Page.navigate", url=url)
         self.wait(*texts)
 
     def wait(self, *texts: str) -> None:
-        """Waits until the page shows all these texts and loads nothing more, and a moment more."""
+        """Waits until the page shows all these texts and loads nothing, and 1.5 seconds more."""
         missing_and_shown = self._value(f"""new Promise((resolve) => {{
             const wanted = {json.dumps(texts)}, until = Date.now() + {_SECONDS} * 1000;
             const look = () => {{
@@ -83,10 +87,10 @@ class Page:
             )
 
     def click(self, text: str) -> None:
-        """Clicks the first button, link or icon that has exactly this text, label or class.
+        """Clicks the first button, link or icon with exactly this text, label or class.
 
         Raises:
-            TimeoutError: there never was one.
+            TimeoutError: there was none.
         """
         position = self._value(f"""new Promise((resolve) => {{
             const wanted = {json.dumps(text)}, until = Date.now() + {_SECONDS} * 1000;
@@ -110,7 +114,7 @@ class Page:
             )
 
     def picture(self, x_start: int, y_start: int) -> bytes:
-        """What the page shows, right of and below there, as a PNG."""
+        """Returns the page right of and below this point as a PNG."""
         width, height = self._size
         clip = {
             "x": x_start,
@@ -157,7 +161,7 @@ class Page:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Page]:
-    """A browser with a profile in this folder, and its one page."""
+    """Yields the only page of a browser whose profile is in this folder."""
     program, environment = _chromium()
     process = subprocess.Popen(
         [*program, *_OPTIONS, f"--user-data-dir={folder}", "about:blank"],
@@ -177,7 +181,7 @@ def browser(folder: Path) -> Iterator[Page]:
 
 
 def _chromium() -> tuple[Sequence[str | Path], Mapping[str, str]]:
-    """The program, and its environment."""
+    """Returns the program and its environment."""
     program = shutil.which("chromium")
     if program is not None:
         return [program], os.environ
@@ -188,7 +192,7 @@ def _chromium() -> tuple[Sequence[str | Path], Mapping[str, str]]:
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
-    """The port that the browser listens at, which it writes into a file."""
+    """Returns the browser's port, which it writes into a file."""
     until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
         if file.exists() and (text := file.read_text(encoding="ascii")):

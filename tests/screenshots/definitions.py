@@ -1,5 +1,5 @@
-"""The demo's two pipelines, and beside them one that meets trouble, one that asks a service, and
-one whose cluster asks for a password.
+"""The demo's two pipelines; and one with refused and lost data, one that calls a service, and
+one whose cluster needs a password.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SCORED = f"{Path(__file__).parent}/scored.py"
 
 
 def _spec(name: str, start: datetime, **changes: Any) -> PipelineSpec:
-    """The orders' pipeline with another id, another table and these changes."""
+    """Returns the orders' pipeline with another id, another table and these changes."""
     attributes = yaml.safe_load(ORDERS_SPEC.read_text(encoding="utf-8"))["attributes"]
     table = {"kind": "delta", "path": f"{os.environ['WINDROW_HOME']}/demo/lake/{name}"}
     window = {"grid": "hourly", "start": instant(start), "delay": "1m"}
-    window["max_wait"] = "7d"  # the last hour isn't complete, and not overdue
+    window["max_wait"] = "7d"  # the last hour is neither complete nor overdue
     sections = {"id": name, "sink": table, "window": window}
     spec = parse_spec(attributes | sections | changes, ORDERS_SPEC.parent)
     return spec.model_copy(update={"spec_file": Path(f"/opt/shop/{name}/defs.yaml")})
@@ -36,7 +36,7 @@ def _spec(name: str, start: datetime, **changes: Any) -> PipelineSpec:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All of them, and what follows a complete hour."""
+    """Returns all pipelines, and an asset that follows a complete hour."""
     start = datetime.fromisoformat(os.environ["ORDERS_START"])
     topic = {"topic": "shop.orders", "bootstrap_servers": os.environ["WINDROW_BOOTSTRAP"]}
     shown = {"group_name": "shop", "owners": ["team:billing"]}

@@ -1,8 +1,8 @@
-"""A history of Dagster that is worth pictures, made in this process: `python -m ... FOLDER`.
+"""A Dagster history for the pictures, made in this process: `python -m ... FOLDER`.
 
-A day of the demo's orders and customers is there, as `make demo` leaves it. More customers come,
-which nobody reads yet. Of the last hours of billing the first is refused, the second has lost
-messages, and the last isn't complete. The broker of the folder must be up.
+The folder has a day of the demo's orders and customers, as `make demo` leaves it. More
+customers arrive, and aren't read yet. Of billing's last hours the first is refused, the second
+has lost messages, and the last isn't complete. The folder's broker must be running.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ORDERS = 60_000
 TOPIC = dg.AssetKey(["kafka", "shop.customers"])
 
 FIRST = 18
-"""The hour of the day with which billing begins."""
+"""The first hour of the day that billing reads."""
 
 
 def billing_key(home: DemoHome, hour: int) -> str:
-    """The partition key of an hour of the day."""
+    """Returns the partition key of an hour of the day."""
     return f"{home.start() + timedelta(hours=hour):%Y-%m-%d-%H:%M}"
 
 
 def main(home: DemoHome) -> None:
-    """Makes it."""
+    """Makes the history."""
     if not demo(home, ORDERS, Console(width=140)):
         raise SystemExit(1)
     from tests.screenshots.definitions import defs
@@ -63,7 +63,7 @@ def main(home: DemoHome) -> None:
             producer.flush(60)
             run("customers_topics")
 
-        # the first observation, of a lag of a day, would flatten the curves of what follows
+        # the first observation, of a lag of a day, would flatten the later curves
         instance.wipe_assets([TOPIC])
         run("customers_topics")
         come()
@@ -75,7 +75,7 @@ def main(home: DemoHome) -> None:
 
 
 def _lose(home: DemoHome, bootstrap: str) -> None:
-    """Removes the first messages of the next window of billing, whose start is frozen."""
+    """Deletes the first messages of billing's next window, whose start is frozen."""
     newest = open_ledger(f"{home.demo}/state.db").newest("billing")[-1]
     start = newest.by_tp()[TopicPartition("shop.orders", 0)].offset
     deleted_until = confluent_kafka.TopicPartition("shop.orders", 0, start + 200)

@@ -1,5 +1,5 @@
-"""The pictures of `docs/dagster.md` and `docs/airflow.md`: of each its page, the texts that it must
-show, and clicks.
+"""The pictures of `docs/dagster.md` and `docs/airflow.md`: for each the page, the texts that it
+must show, and clicks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture.
+    """A picture.
 
-    `path`: with the names of places; `size`: the window's; `crop`: what is left out at its left
-    and its top.
+    Attributes:
+        name: name of its file.
+        path: path of the page, with the names of places in braces.
+        texts: texts that the page must show.
+        size: width and height of the window in pixels.
+        crop: pixels that are cut off at the left and at the top.
+        clicks: texts to click.
+        then: texts that the page must show after each click.
     """
 
     name: str
@@ -37,7 +43,7 @@ class Picture:
     then: tuple[str, ...] = ()
 
     def take(self, page: Page, url: str, places: Mapping[str, str]) -> bytes:
-        """Goes there, and returns the picture."""
+        """Opens the page, and returns the picture."""
         page.resize(*self.size)
         page.open(url + self.path.format(**places), *self.texts)
         for text in self.clicks:
@@ -144,10 +150,13 @@ AIRFLOW = (
 
 
 def take_all(folder: Path) -> dict[Path, bytes]:
-    """Takes all pictures, in a folder for what that needs; by the path of each, below docs.
+    """Takes all pictures, with a folder for all that they need.
+
+    Returns:
+        The pictures by their path below docs.
 
     Raises:
-        RuntimeError: the browser's console wasn't silent.
+        RuntimeError: the browser's console has errors.
     """
     home = folder / "home"
     home.mkdir()

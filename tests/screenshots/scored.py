@@ -1,4 +1,4 @@
-"""A step of a pipeline that takes as long as a service that is asked."""
+"""A pipeline's step that takes as long as a call of a service."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Scored(pa.DataFrameModel):
 
 
 def scored(rows: pl.DataFrame) -> pl.DataFrame:
-    """Asks nobody, but takes as long."""
+    """Calls no service, but takes as long."""
     threading.Event().wait(0.7)
     return rows.with_columns(score=pl.lit(0.5))

@@ -1,7 +1,7 @@
-"""A Dagster with a history worth a picture: a webserver and its daemon on loopback.
+"""A Dagster with a history for pictures: a webserver and its daemon on loopback.
 
-Behind what `history.py` has made, a schedule starts a run that takes a while, and ticks on when its
-pipeline is paused; a sensor waits for complete hours, and the customers are read at last.
+After `history.py`, a schedule starts a run that takes a while, and skips ticks while its
+pipeline is paused. A sensor waits for complete hours, and the customers are read last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from windrow.ingest.model.ledger_records import Pause
 LOCATION = "shop"
 _SECONDS = 900
 _PATIENT = ("", "SENSOR_", "SCHEDULE_")
-"""Of what Dagster expects an answer within a minute, also of a busy machine."""
+"""Kinds of processes from which Dagster expects an answer within a minute by default, too short
+for a busy machine.
+"""
 _LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {jobName: $job,
   repositoryName: "__repository__", repositoryLocationName: "shop"}, runConfigData: {}}) {
     __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
@@ -48,14 +50,19 @@ _TICKS = """query($name: String!) { instigationStateOrError(instigationSelector:
 
 
 class Dagster:
-    """A webserver's GraphQL. `places`: what paths of pages are made of."""
+    """The GraphQL API of a webserver.
+
+    Attributes:
+        url: the webserver's address.
+        places: values for the paths of pages.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.places: dict[str, str] = {}
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        """What it answers."""
+        """Returns the answer to a query."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(
             f"{self.url}/graphql", body, {"Content-Type": "application/json"}
@@ -67,25 +74,25 @@ class Dagster:
         return data
 
     def is_up(self) -> bool:
-        """Returns whether it answers, and has loaded the definitions."""
+        """Returns whether the webserver answers, and has loaded the definitions."""
         with suppress(OSError):
             reply = self.ask("{ assetNodes { id } }")
             return bool(reply["assetNodes"])
         return False
 
     def run(self, job: str) -> None:
-        """Runs a job to its end."""
+        """Runs a job, and waits for its end."""
         begun = self.ask(_LAUNCH, job=job)["launchRun"]
         assert begun["__typename"] == "LaunchRunSuccess", begun
         until(self.is_idle, f"the run of {job}", _SECONDS)
 
     def is_idle(self) -> bool:
-        """Returns whether no run goes on, or is about to."""
+        """Returns whether no run is going on or queued."""
         going = ["QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "CANCELING"]
         return not self.ask(_RUNS, filter={"statuses": going})["runsOrError"]["results"]
 
     def first(self, job: str) -> str:
-        """The id of a job's first run that has succeeded."""
+        """Returns the id of a job's first successful run."""
         runs_filter = {"pipelineName": job, "statuses": ["SUCCESS"]}
         runs = self.ask(_RUNS, filter=runs_filter)["runsOrError"]["results"]
         assert runs, f"No run of {job} has succeeded"
@@ -103,7 +110,7 @@ class Dagster:
 
 @contextmanager
 def history(folder: Path) -> Iterator[DemoHome]:
-    """The broker of a folder, in which the history is made."""
+    """Runs the broker of a folder, makes the history in it, and yields its home."""
     env = {name: value for name, value in os.environ.items() if name not in OURS}
     home = DemoHome(folder)
     with EmbeddedBroker(home.kafka, find_jars()):
@@ -114,12 +121,12 @@ def history(folder: Path) -> Iterator[DemoHome]:
 
 @contextmanager
 def shop(home: DemoHome) -> Iterator[Dagster]:
-    """Dagster over a history, which goes on in it."""
+    """Runs Dagster over a history, and continues the history in it."""
     with _serve(home) as dagster:
         dagster.run("customers_topics")
         dagster.ask(_SCHEDULE, name="fraud_scores_waiting")
         until(lambda: not dagster.is_idle(), "its run", _SECONDS)
-        # beside it: two Sparks that start at once take so long that the log says it
+        # at the same time: two Sparks that start at once take so long that the log reports it
         dagster.run("customers_batches")
         scored = dagster.first("fraud_scores_batches")
         reason = "the service of scores is moved"
@@ -138,7 +145,7 @@ def shop(home: DemoHome) -> Iterator[Dagster]:
 
 @contextmanager
 def _serve(home: DemoHome) -> Iterator[Dagster]:
-    """`dagster dev` over the demo's history."""
+    """Runs `dagster dev` over the demo's history."""
     ours = {name: value or "" for name, value in dotenv_values(home.env_file).items()}
     patient = {f"DAGSTER_{process_name}GRPC_TIMEOUT_SECONDS": "600" for process_name in _PATIENT}
     module = {"module_name": "tests.screenshots.definitions", "location_name": LOCATION}

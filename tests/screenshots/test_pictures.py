@@ -1,4 +1,4 @@
-"""The pictures of Dagster's and Airflow's pages: a browser sees there what the docs promise."""
+"""The pictures of Dagster's and Airflow's pages: a browser sees what the docs promise."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from tests.screenshots.pictures import AIRFLOW, DAGSTER, DOCS, take_all
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_pages_show_what_their_pictures_do(tmp_path: Path) -> None:
-    """Each page of a picture has its texts, and the browser's console is silent."""
+    """Each page of a picture has its texts, and the browser's console has no errors."""
     for data in take_all(tmp_path).values():
         assert data.startswith(b"\x89PNG")
 
 
 def test_pictures_are_shown() -> None:
-    """The docs show each picture that the command makes, and no other one; together they are
-    small.
-    """
+    """The docs show exactly the pictures that the command makes, and together they are small."""
     picture_files = {f"dagster/{picture.name}.png" for picture in DAGSTER}
     picture_files |= {f"airflow/{picture.name}.png" for picture in AIRFLOW}
     files = {

@@ -1,4 +1,4 @@
-"""Distributions that a test installs: modules in a folder, with their entry points."""
+"""Distributions that a test installs: modules in a folder, with entry points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class Site:
-    """A folder of `sys.path`, which distributions are installed into."""
+    """A folder of `sys.path` into which distributions are installed."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch = folder, monkeypatch
@@ -18,8 +18,10 @@ class Site:
     def install(self, name: str, modules: Mapping[str, str], **groups: Mapping[str, str]) -> None:
         """Installs a distribution of version 1.0.
 
-        `modules`: texts by module; `groups`: what is below `windrow.`, each with the values of
-        its entry points by name.
+        Args:
+            name: the distribution's name.
+            modules: the texts of its modules, by name.
+            groups: the entry-point groups below `windrow.`, each with its entry points by name.
         """
         info = self._folder / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()

@@ -1,6 +1,4 @@
-"""Hostile and unlucky spec files: each is a mistake with its line, soon, in little
-memory, and never a bug of ours.
-"""
+"""Hostile and unlucky spec files raise SpecError with a line, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -50,25 +48,25 @@ for file in Path(sys.argv[1]).iterdir():
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that templates ask for."""
+    """The variable that templates use."""
     monkeypatch.setenv("NAME", "orders")
 
 
 def load(folder: Path, text: str) -> PipelineSpec:
-    """The spec of this text."""
+    """Returns the spec of this text."""
     (folder / "defs.yaml").write_text(text, encoding="utf-8")
     return load_spec(folder / "defs.yaml")
 
 
 def refused(folder: Path, text: str) -> str:
-    """What is said of this text."""
+    """Returns the error of this text."""
     with pytest.raises(SpecError) as caught:
         load(folder, text)
     return str(caught.value)
 
 
 def changed(old: str, new: str) -> str:
-    """The good spec with one part replaced."""
+    """Returns the good spec with one part replaced."""
     assert old in GOOD
     return GOOD.replace(old, new)
 
@@ -206,8 +204,9 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a process of its own, with 2 GiB of memory and half a minute for each, says
-    of them all.
+    """The errors of all hostile texts, from a process with 2 GiB of memory.
+
+    Each text has half a minute.
     """
     folder = tmp_path_factory.mktemp("hostile")
     for name, (text, _) in HOSTILE.items():
@@ -228,21 +227,19 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_specs(answers: dict[str, str], name: str) -> None:
-    """Whatever a file holds, reading it ends in a mistake that says where and what, not
-    in memory, time or a stack that has run out.
-    """
+    """A hostile file raises SpecError with the place, and doesn't exhaust memory, time or stack."""
     assert HOSTILE[name][1] in answers.get(name, "nothing: the process died")
 
 
 def test_a_file_that_is_no_spec_by_its_size(tmp_path: Path) -> None:
-    """A file that is larger than any spec is not read to its end."""
+    """A file that is larger than any spec isn't read to its end."""
     assert "is larger than 256 KiB" in refused(tmp_path, GOOD + "#" * SIZE_MAX)
     with pytest.raises(SpecError, match="is larger than 256 KiB"):
         load_spec(Path("/dev/zero"))
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    """Who names the folder is told to name the file in it."""
+    """A folder raises SpecError that says to name the file in it."""
     with pytest.raises(SpecError, match=r"is a folder. Name the file in it, such as .*defs\.yaml"):
         load_spec(tmp_path)
 
@@ -262,9 +259,7 @@ def test_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_what_yaml_reads_otherwise(tmp_path: Path, text: str, read: str) -> None:
-    """A name that YAML 1.1 takes for something else is a mistake that says so; in
-    quotes it is the name.
-    """
+    """A name that YAML 1.1 reads as another type raises SpecError; in quotes it is the name."""
     message = refused(tmp_path, changed("shop.orders", text))
     assert (
         f"line 2: source.topic: YAML reads {text} as {read}: put it in quotes if it is a text, or"
@@ -276,7 +271,7 @@ def test_what_yaml_reads_otherwise(tmp_path: Path, text: str, read: str) -> None
 
 @pytest.mark.parametrize("text", ["1e3", "2026-01-01", "42", "y", "-1", "null-object", "1.5.2"])
 def test_what_yaml_reads_as_it_stands(tmp_path: Path, text: str) -> None:
-    """A name that comes out as it is written needs no quotes, a date and a number among them."""
+    """A name that YAML reads unchanged needs no quotes, such as a date or a number."""
     assert load(tmp_path, changed("shop.orders", text)).source.topic == text
 
 
@@ -285,7 +280,7 @@ def test_what_yaml_reads_as_it_stands(tmp_path: Path, text: str) -> None:
     [("id", "orders\n"), ("sink.path", "lake}"), ("source.topic", "shop.orders")],
 )
 def test_a_number_that_would_change(tmp_path: Path, setting: str, old: str) -> None:
-    """1.10 would become 1.1: a name must not be a number with a point."""
+    """A name that is a number with a point is refused, because YAML would turn 1.10 into 1.1."""
     new = old.replace(old.rstrip("}\n"), "1.10")
     assert f"{setting}: must be a t" in refused(tmp_path, changed(old, new))
 
@@ -304,7 +299,7 @@ def test_a_number_that_would_change(tmp_path: Path, setting: str, old: str) -> N
 def test_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, is_: str
 ) -> None:
-    """Each form of a template asks for the environment; what it finds is not looked into again."""
+    """Each form of a template reads the environment, and the value isn't expanded again."""
     monkeypatch.delenv("UNSET", raising=False)
     assert (
         load(
@@ -333,15 +328,13 @@ def test_templates(
     ],
 )
 def test_windows_without_end(grid: str, text: str, message: str) -> None:
-    """A window at the end of the calendar, and more windows than anybody means, are
-    mistakes of usage.
-    """
+    """A window at the end of the calendar, or too many windows, raise SpecError."""
     with pytest.raises(SpecError, match=message):
         parse_windows("p", grid, text)
 
 
 def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
-    """Midnight elsewhere is told on both clocks, beside the nearest starts."""
+    """A start that its offset puts off the grid is shown in both zones, with the nearest starts."""
     message = refused(
         tmp_path,
         changed("hourly", "daily").replace("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"),
@@ -357,14 +350,14 @@ def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
 
 
 def test_a_misspelled_topic_is_one_mistake(tmp_path: Path) -> None:
-    """`topik` is told once, by the key that was meant, and not as a topic that is missing."""
+    """A misspelled key is one mistake with a suggestion, and not also a missing key."""
     message = refused(tmp_path, changed("topic:", "topik:"))
     assert message.startswith("1 mistake in ")
     assert "line 2: source.topik: unknown key; did you mean topic?" in message
 
 
 def test_no_stage_behind_a_mistake() -> None:
-    """A message about the spec does not end with the word in brackets."""
+    """An error about the spec doesn't end with the stage in brackets."""
     assert (
         str(SpecError("The spec is a folder", "spec", "Name the file."))
         == "The spec is a folder. Name the file."

@@ -1,4 +1,4 @@
-"""Mangled spec files: reading one ends in a spec or in a SpecError, never in anything else."""
+"""A mangled spec file is read as a spec or raises SpecError, and nothing else."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ PIECES = (
 
 @st.composite
 def mangled(draw: st.DrawFn) -> str:
-    """The whole spec with some cuts, repeats and pieces put in."""
+    """Draws the whole spec with some parts cut, repeated or inserted."""
     text = WHOLE
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
@@ -134,7 +134,7 @@ def mangled(draw: st.DrawFn) -> str:
 
 @st.composite
 def with_value(draw: st.DrawFn) -> str:
-    """The whole spec with the value of one line replaced."""
+    """Draws the whole spec with the value of one line replaced."""
     lines = WHOLE.splitlines()
     index = draw(st.integers(2, len(lines) - 1))
     key = lines[index].partition(": ")[0].rstrip(":")
@@ -143,7 +143,7 @@ def with_value(draw: st.DrawFn) -> str:
 
 
 def read(text: str) -> PipelineSpec | None:
-    """The spec of a text, or None if it is refused with a SpecError."""
+    """Returns the spec of a text; None if it raises SpecError."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "defs.yaml"
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -153,7 +153,7 @@ def read(text: str) -> PipelineSpec | None:
 
 
 def test_it_is_read_as_it_stands() -> None:
-    """What is mangled here is a spec before."""
+    """The text that is mangled in these tests is a valid spec."""
     assert read(WHOLE) is not None
 
 
@@ -161,9 +161,7 @@ def test_it_is_read_as_it_stands() -> None:
 @example(WHOLE.replace("orders", "\x85"))
 @example(WHOLE.replace("lake/orders", '"{{ env.PATH }}\\0"'))
 def test_a_mangled_spec(text: str) -> None:
-    """Whatever becomes of a spec file, reading it ends in a spec that can be used or in
-    a SpecError.
-    """
+    """A mangled spec file gives a usable spec or SpecError."""
     spec = read(text)
     if spec is not None:
         assert spec.sink_path()
@@ -222,6 +220,6 @@ SPECS = st.fixed_dictionaries(
 @given(SPECS | st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, VALUES)))
 @example({"source": {"client": {0: None}}})
 def test_values_from_python(attributes: dict[str, object]) -> None:
-    """Attributes of any kinds end in a SpecError or a spec, too."""
+    """Attributes of any types from Python give a spec or SpecError."""
     with suppress(SpecError):
         assert repr(parse_spec(attributes, Path("/nowhere")))

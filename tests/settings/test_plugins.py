@@ -1,4 +1,4 @@
-"""Kinds of other distributions stand beside windrow's own, and never in their way."""
+"""Kinds of other distributions work like windrow's own, and can't replace them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ ENTRIES = {
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """Where distributions are installed; what they bring is forgotten afterwards."""
+    """A folder into which distributions are installed. Their modules are forgotten afterwards."""
     for module in ("acme", "other"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(kinds, "LOADED", {})
@@ -122,7 +122,7 @@ def lookup(source: Mapping[str, str]) -> dict[str, Any]:
 
 
 def schema_mistakes(**sections: object) -> list[str]:
-    """What the schema for editors says."""
+    """Returns the faults that the JSON schema for editors finds."""
     errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
         {**ATTRIBUTES, **sections}
     )
@@ -130,8 +130,9 @@ def schema_mistakes(**sections: object) -> list[str]:
 
 
 def test_a_plugin_is_a_kind_like_any(site: Site) -> None:
-    """A format, a sink, a step and a source of another distribution are read by their own
-    models, are among the known ones in messages, and editors get their options.
+    """A plugin's format, sink, step and source are read by their own models.
+
+    Errors list them among the known kinds, and editors get their options.
     """
     site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
     sections: dict[str, Any] = {
@@ -165,7 +166,7 @@ def test_a_plugin_is_a_kind_like_any(site: Site) -> None:
 
 
 def test_a_bug_of_a_plugin_is_not_windrows(site: Site) -> None:
-    """The message names the plugin in whose code it came up, and where; not what it says."""
+    """The error about a plugin's bug has the plugin and the line, and not the exception's text."""
     site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
     vault = spec(sink={"kind": "acme-vault", "box": "hush"}).sink
     with pytest.raises(KeyError) as raised:
@@ -179,23 +180,21 @@ def test_a_bug_of_a_plugin_is_not_windrows(site: Site) -> None:
 
 
 def test_the_settings_page_is_of_windrows_own(site: Site) -> None:
-    """The page of all settings is the same, whatever is installed."""
+    """The page of all settings doesn't depend on installed plugins."""
     page_before = docs.page()
     site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
     assert docs.page() == page_before
 
 
 def test_workers_must_have_the_plugins_that_a_spec_uses(site: Site) -> None:
-    """Code for workers elsewhere names the distribution, of the driver's version, once a spec has
-    used it.
-    """
+    """A spec that uses a plugin requires its distribution on workers, in the driver's version."""
     site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
     spec(sink={"kind": "acme-vault", "box": "7"})
     assert own_code().versions["acme-kinds"] == "1.0"
 
 
 def test_names_of_windrows_own_are_not_taken(site: Site) -> None:
-    """Of an entry point with such a name nothing is loaded, also where it would fail."""
+    """An entry point with the name of one of windrow's kinds is never loaded."""
     names = {
         "formats": dict.fromkeys(FORMATS, "no_such_module:A"),
         "sinks": dict.fromkeys(KINDS, "no_such_module:A"),
@@ -221,8 +220,10 @@ BROKEN = {
 
 
 def test_a_broken_plugin_is_told_where_it_is_used(site: Site) -> None:
-    """With its entry point, its distribution, and what failed, at the setting that names it; specs
-    without it, and their schema for editors, are as ever.
+    """A broken plugin raises SpecError only in specs that use it.
+
+    The error has the setting, the entry point, the distribution and the cause. Other specs and
+    their JSON schema are unaffected.
     """
     modules = {f"acme_broken_{n}": text for n, text in enumerate(BROKEN)}
     entries = {f"broken-{n}": f"acme_broken_{n}:A" for n in range(len(BROKEN))}
@@ -245,7 +246,7 @@ def test_a_broken_plugin_is_told_where_it_is_used(site: Site) -> None:
 
 
 def test_a_kind_needs_its_methods(site: Site) -> None:
-    """Options alone make nothing: each kind has methods of its own."""
+    """A plugin's kind without the needed methods is refused."""
     names = {"formats": "Format", "steps": "Step", "lookups": "Source", "sinks": ""}
     site.install(
         "acme-kinds", {"acme": ACME}, **{g: {"bare": f"acme:Bare{n}"} for g, n in names.items()}
@@ -259,7 +260,7 @@ def test_a_kind_needs_its_methods(site: Site) -> None:
 
 
 def test_two_of_one_name_are_refused_where_it_is_used(site: Site) -> None:
-    """Nobody can say which one is meant; both distributions are named."""
+    """Two plugins of one name are refused where the name is used, with both distributions."""
     site.install("acme-kinds", {"acme": ACME}, sinks={"vault": "acme:Vault"})
     site.install("acme-other", {}, sinks={"vault": "other:Vault"})
     spec()
@@ -270,13 +271,13 @@ def test_two_of_one_name_are_refused_where_it_is_used(site: Site) -> None:
 
 
 def test_a_name_that_dagster_would_refuse(site: Site) -> None:
-    """A kind's name is a tag of the asset, too."""
+    """A kind's name that Dagster would refuse as a tag is refused."""
     site.install("acme-kinds", {"acme": ACME}, sinks={"my vault": "acme:Vault"})
     assert "must have a name of at most 60 letters" in refused(sink={"kind": "my vault"})
 
 
 def test_without_plugins_none_is_looked_for() -> None:
-    """A spec of windrow's own kinds reads no distribution's entry points."""
+    """A spec of windrow's own kinds reads no entry points."""
     script = (
         "import importlib.metadata, pathlib;from windrow.ingest.config.load import parse_spec;"
         "importlib.metadata.entry_points = None;"

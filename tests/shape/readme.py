@@ -1,6 +1,4 @@
-"""The README's text, cut into its sections and code blocks: what a newcomer copies is
-what the tests run.
-"""
+"""The README's text with its sections and code blocks, and the project's files."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def project_paths() -> list[Path]:
-    """What belongs to the project, links to folders too: tracked, or new and not ignored."""
+    """Returns the project's files, and links to folders: tracked, or new and not ignored."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"],
         cwd=ROOT,
@@ -27,7 +25,7 @@ def project_paths() -> list[Path]:
 
 
 def section(heading: str, text: str = README) -> str:
-    """What stands under a heading of the second level, to the next one."""
+    """Returns the text between a heading of the second level and the next one."""
     match = re.search(
         rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
@@ -36,5 +34,5 @@ def section(heading: str, text: str = README) -> str:
 
 
 def blocks(kind: str, text: str = README) -> list[str]:
-    """The code blocks of a kind."""
+    """Returns the code blocks of a language."""
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What the code imports is what the distribution asks for."""
+"""Tests that the distribution requires the packages that its code imports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from windrow.ingest.errors import how_to_install
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "assets" / "demo"
-"""In no wheel: it stands on what a developer has."""
+"""The demo, which is in no wheel. It may import the packages of developers."""
 OURS = {"windrow"}
 FOLDERS = ("assets", "ingest", "resources")
 
 
 def imports_of(path: Path) -> set[str]:
-    """The top-level names that a module imports, at its top or later."""
+    """Returns the top-level names that a module imports, also in functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -31,8 +31,9 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_everything_imported_is_asked_for() -> None:
-    """No module stands on a package that is only there because something else, or a
-    developer, wanted it.
+    """Each package that a module imports is a requirement of the distribution.
+
+    A package that only another package or a developer requires may be missing elsewhere.
     """
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = pyproject["project"]
@@ -59,19 +60,20 @@ def test_everything_imported_is_asked_for() -> None:
         for path in (ROOT / ours).rglob("*.py")
         for name in imports_of(path) - OURS - set(sys.stdlib_module_names)
         if not (distributions | (for_developers if path.is_relative_to(DEMO) else set()))
-        # of an extra that isn't installed here the distribution has the module's name
+        # the distribution of an extra that isn't installed has the module's name
         & {dist.lower().replace("_", "-") for dist in providers.get(name, [name])}
     }
     assert missing == set()
 
 
 EXTRA = re.compile(r"\b(windrow[a-z-]*)\[(\w+)\]")
-"""A distribution with an extra, as messages and papers write it."""
+"""A distribution with an extra, as messages and pages write it."""
 
 
 def test_extras_are_named_by_the_distribution() -> None:
-    """Every message and paper names an extra that there is, of the distribution that
-    has it: the index has a package called windrow which is another project's.
+    """Each extra that a message or a page names is an extra of this distribution.
+
+    The package index has another project's package with the name windrow.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known_extras = {(project["name"], extra) for extra in project["optional-dependencies"]}
@@ -98,7 +100,7 @@ def test_extras_are_named_by_the_distribution() -> None:
 
 
 def test_the_page_has_every_extra() -> None:
-    """The table of docs/install.md has the extras that there are, each once."""
+    """The table of docs/install.md has each extra once."""
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == sorted(
@@ -107,7 +109,7 @@ def test_the_page_has_every_extra() -> None:
 
 
 def test_the_page_has_the_versions() -> None:
-    """What docs/install.md says is allowed is what the distribution asks for."""
+    """The versions in docs/install.md are the distribution's requirements."""
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requirements = ["python" + project["requires-python"], *project["dependencies"]]
@@ -117,8 +119,9 @@ def test_the_page_has_the_versions() -> None:
 
 
 def test_the_advice_to_install_an_extra_works() -> None:
-    """pip takes windrow as it is installed, and asks no index for it: the advice of a
-    message works where windrow is on none.
+    """A message's command that installs an extra works where windrow is installed.
+
+    pip takes the installed windrow and asks no package index, so windrow may be in none.
     """
     advice = how_to_install("postgres").rpartition("pip ")[2].replace("'", "").split()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Errors travel: from a Spark worker to the driver as data, between processes as pickles."""
+"""Errors as data between Spark's workers and the driver, as pickles, and as messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.ingest.runner.outcome import ErrorData
 
 
 def _kinds() -> list[type[errors.WindrowError]]:
-    """Every error there is, wherever in ingest it is defined."""
+    """Returns all error classes of windrow.ingest."""
     for module in pkgutil.walk_packages(windrow.ingest.__path__, "windrow.ingest."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None:
-    """What a Spark task brings back as data is raised as the same error."""
+    """An error of a Spark task is raised as the same error in the driver."""
     error = kind("a log that ends early", "read", "Look at its retention.", "shop.orders", 3, 42)
     back = from_json(to_json(ErrorData.of(error)), ErrorData).error()
     assert type(back) is kind
@@ -49,8 +49,9 @@ def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None
 
 
 def test_an_error_of_somebody_elses_kind_comes_back() -> None:
-    """One that a transform made for itself is raised as windrow's own that it is, not
-    as a bug in bringing it back.
+    """An error class of a user's transform is raised as the class of windrow that it extends.
+
+    It isn't reported as a bug.
     """
     kind = type("NoRateError", (errors.SpecError,), {})
     back = from_json(
@@ -65,7 +66,7 @@ def test_an_error_of_somebody_elses_kind_comes_back() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_survives_pickling(kind: type[errors.WindrowError]) -> None:
-    """An error comes back of the same class, with all its fields and the same paragraph."""
+    """An unpickled error has the same class, fields, message and exit code."""
     error = kind("a log that ends early", "read", "Look at its retention.", "shop.orders", 3, 42)
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is kind
@@ -73,7 +74,7 @@ def test_error_survives_pickling(kind: type[errors.WindrowError]) -> None:
 
 
 def test_error_names_its_place() -> None:
-    """The paragraph says where it happened."""
+    """An error's message has its topic, partition and offset."""
     assert "shop.orders[3]@42" in str(
         errors.RefusedError("gone", "read", "Look.", "shop.orders", 3, 42)
     )
@@ -83,7 +84,7 @@ def test_error_names_its_place() -> None:
     "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
 )
 def test_no_error_advises_what_is_not_there(path: Path) -> None:
-    """Every command that a text sends a person to is one."""
+    """Each command that a message advises exists."""
     advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
     assert advised <= {
         (c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands
@@ -99,20 +100,23 @@ TEXTS = re.compile(
     r"(?:\w+_)?(?:begun|bootstrap|folder|format|grid|had|host|id|key|location|name|part|partition|path|place"
     r"|stage|text|topic|uri|url|whose|written)|[A-Z_]+"
 )
-"""The last names of texts, and of constants, none of which is 1."""
+"""The last parts of names of variables with texts, and names of constants, which are never 1."""
 
 
 COUNT = re.compile(r"\bformat_count\(|\b(?:len|sum)\((?![A-Z_]+\))[^[]*\)\}|:,\}")
-"""What a text has a number of, that may be 1."""
+"""An expression in a message whose number may be 1."""
 VERB = re.compile(
     r"(?: (?!can|could|would)[\w{}'\[\]]+){0,4}?"
     r" (?:(?:is|are|was|were|has|have|do|does)(?:n't)?|look|lie|fit|become|hold)\b"
 )
-"""A verb that goes with the number before it, or with the noun of that."""
+"""A verb that agrees with the number before it, or with the number's noun."""
 
 
 def _find_agreeing(path: Path) -> list[str]:
-    """Verbs in texts that are right for one number only, and those chosen by it: "1 row are"."""
+    """Returns messages whose verb is right for one number only, such as "1 row are".
+
+    A verb that a condition on the number chooses is found too.
+    """
     by_number = list[ast.expr]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.IfExp) and re.search("[=>] 1", ast.unparse(node.test)):
@@ -129,11 +133,11 @@ def _find_agreeing(path: Path) -> list[str]:
 
 
 def _find_plurals(path: Path) -> list[str]:
-    """Numbers in texts with a noun behind them that `format_count` doesn't write: "1 rows"."""
+    """Returns messages with a noun after a number that `format_count` doesn't write: "1 rows"."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     chosen = [node for node in nodes if isinstance(node, ast.IfExp)]
     chosen = [node for node in chosen if re.search("[=>] 1", ast.unparse(node.test))]
-    others = {id(inner) for node in chosen for inner in ast.walk(node)}  # of more than one
+    others = {id(inner) for node in chosen for inner in ast.walk(node)}  # numbers that are never 1
     texts = [n for n in nodes if isinstance(n, ast.JoinedStr) and id(n) not in others]
     return [
         f"{path.relative_to(ROOT)}:{text.lineno}: {ast.unparse(value)}{noun[0]}"
@@ -146,20 +150,23 @@ def _find_plurals(path: Path) -> list[str]:
 
 
 def test_numbers_have_their_noun() -> None:
-    """A message of one row doesn't say "1 rows", nor "1 row are": nouns behind numbers are written
-    by `format_count`, or where the number is known to be another one, and no verb goes with them.
+    """Messages never say "1 rows" or "1 row are".
+
+    `format_count` writes a noun after a number, unless the number is never 1. No verb agrees
+    with such a number.
     """
     folders = ("ingest", "assets", "resources", "airflow/windrow_airflow")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    paths = [path for path in paths if path.parent.name != "demo"]  # whose numbers are large
+    paths = [path for path in paths if path.parent.name != "demo"]  # the demo's numbers are large
     assert [line for path in paths for line in _find_plurals(path)] == []
-    paths = [path for path in paths if "sinks" not in path.parts]  # which have yet to follow
+    paths = [path for path in paths if "sinks" not in path.parts]  # which don't follow it yet
     assert [line for path in paths for line in _find_agreeing(path)] == []
 
 
 def test_messages_name_pages_that_a_user_has() -> None:
-    """No message names a file of this folder, which no wheel has; `windrow help PAGE` shows each
-    page that one names.
+    """Messages name pages that `windrow help` shows, and no path below docs.
+
+    Users of the wheel don't have this folder.
     """
     pages, files = set(), []
     for folder in ("ingest", "assets", "resources", "airflow/windrow_airflow"):
@@ -194,7 +201,10 @@ def test_messages_name_pages_that_a_user_has() -> None:
     "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
 )
 def test_the_root_is_never_raised(path: Path) -> None:
-    """An error of no branch would say neither who must act nor whether to try again."""
+    """The root class of errors is never raised.
+
+    It doesn't say who must act, nor whether a retry helps.
+    """
     calls = [
         node.func
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -227,20 +237,20 @@ EXIT_CODES = {
     "UnreachableError": 3,
     "WindrowError": 70,
 }
-"""1 data refused, 2 wrong spec, 3 try again, 4 not yet, 70 a bug.
+"""The exit code of each error: 1 data refused, 2 wrong spec, 3 try again, 4 not yet, 70 a bug.
 
-The root is of no branch, and never raised.
+The root, WindrowError, is never raised.
 """
 
 
 def test_each_error_ends_the_command_with_its_own_code() -> None:
-    """Scripts go by the exit code: no error changes its, and a new one says which it has."""
+    """Each error class keeps its exit code, because scripts depend on it."""
     assert {kind.__name__: kind.exit_code for kind in KINDS} == EXIT_CODES
 
 
 def test_the_page_of_errors_shows_each_under_its_code() -> None:
-    """The tree at the top of `ingest.errors` names every error, below the branch whose
-    exit code it has.
+    """The tree in the docstring of `ingest.errors` shows each error below the branch
+    with its exit code.
     """
     branch, drawn = 0, {"WindrowError": errors.WindrowError.exit_code}
     for name, code in re.findall(r"── (\w+Error)(?: +exit (\d+))?", errors.__doc__ or ""):

@@ -1,4 +1,4 @@
-"""The public face of `windrow`: its names, what they cost, and the page that shows them at work."""
+"""The public names of `windrow`: the list, the cost of their import, and their page's example."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NAMES = {
     "run_windows",
     "windows_named",
 }
-"""What users may rely on: a name that goes, or changes its meaning, breaks their code."""
+"""The public names. Users' code breaks if one is removed or changes its meaning."""
 
 
 DAGSTER_NAMES = [
@@ -73,11 +73,11 @@ DAGSTER_NAMES = [
     "table_key",
     "when_complete",
 ]
-"""The same of `windrow.dagster`, sorted as a linter wants it."""
+"""The public names of `windrow.dagster`, in the order of the linter."""
 
 
 def typed_names() -> dict[str, str]:
-    """The names that type checkers see, each with where it comes from."""
+    """Returns the names that type checkers see, each with its module and its name there."""
     origin_by_name = {}
     for node in ast.walk(ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module != "importlib":
@@ -88,13 +88,15 @@ def typed_names() -> dict[str, str]:
 
 
 def test_the_names_are_these() -> None:
-    """Nothing is added to the public face, or taken from it, by accident."""
+    """The public names change only together with this list."""
     assert set(windrow.__all__) == set(dir(windrow)) == NAMES
     assert windrow.__all__ == sorted(windrow.__all__)
 
 
 def test_the_names_for_dagster_are_these() -> None:
-    """The face for code locations is held alike; its page has each name."""
+    """The names of `windrow.dagster` change only together with their list, and their
+    page has each.
+    """
     import windrow.dagster
 
     assert windrow.dagster.__all__ == DAGSTER_NAMES
@@ -106,7 +108,7 @@ def test_the_names_for_dagster_are_these() -> None:
 
 
 def test_type_checkers_see_what_runs() -> None:
-    """Each name is typed as the very thing that it is loaded as."""
+    """Each name is the same object at run time as for type checkers."""
     assert typed_names().keys() == set(windrow.__all__)
     for name, home in typed_names().items():
         module, _, attribute = home.partition(":")
@@ -114,7 +116,7 @@ def test_type_checkers_see_what_runs() -> None:
 
 
 def test_type_checkers_refuse_another_name() -> None:
-    """A `__getattr__` that a type checker sees would let any misspelt name pass."""
+    """Type checkers don't see `__getattr__`, so they report misspelt names."""
     tree = ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))
     hidden = [
         node
@@ -126,22 +128,24 @@ def test_type_checkers_refuse_another_name() -> None:
 
 
 def test_no_name_is_a_modules() -> None:
-    """Importing a module of `windrow` puts it among the package's attributes: it must
-    not hide a name.
+    """No public name is also the name of a module of `windrow`.
+
+    The import of such a module would replace the name among the package's attributes.
     """
     modules = {path.stem for path in (ROOT / "windrow").iterdir()}
     assert not NAMES & modules
 
 
 def test_another_name_is_an_error() -> None:
-    """A misspelt name fails as in any module."""
+    """A misspelt name raises AttributeError, like in any module."""
     with pytest.raises(AttributeError, match="'windrow' has no attribute 'run_window_'"):
         windrow.run_window_  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_it_loads_nothing() -> None:
-    """`import windrow` loads no module besides itself; a name loads what it stands on,
-    and no Spark and no schema for a spec.
+    """`import windrow` loads no other module.
+
+    `windrow.load_spec` loads only the modules that it needs: no Spark and no schema library.
     """
     script = """
 import json, sys
@@ -168,8 +172,9 @@ print(json.dumps([sorted(alone), sorted(sys.modules)]))
 
 @pytest.fixture
 def payments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The page's pipeline in memory: three messages at nine o'clock, one of them
-    poison, two at ten.
+    """The page's pipeline in memory.
+
+    Three messages are at nine o'clock, one of them poison, and two at ten.
     """
     folder = stage.folder / "payments"
     folder.mkdir()
@@ -182,7 +187,7 @@ def payments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def test_the_example_runs(payments: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page's code does what it says, word for word."""
+    """The page's code prints exactly this output."""
     (code,) = blocks("python", PAGE)
     scope: dict[str, Any] = {}
     exec(compile(code, "docs/python.md", "exec"), scope)
@@ -201,7 +206,7 @@ def test_the_example_runs(payments: Stage, capsys: pytest.CaptureFixture[str]) -
 def test_the_example_stops_at_a_window_that_is_not_over(
     payments: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The errors of the public face are those that its functions raise."""
+    """The page's code catches the error of a window that isn't closed yet."""
     payments.now = payments.now.replace(day=5, hour=10, minute=30)
     (code,) = blocks("python", PAGE)
     exec(compile(code, "docs/python.md", "exec"), {})
@@ -211,6 +216,6 @@ def test_the_example_stops_at_a_window_that_is_not_over(
 
 
 def test_the_page_has_every_name() -> None:
-    """What may be relied on is told, each name once, and nothing else is."""
+    """The page has each public name once, and no other name."""
     named = re.findall(r"^\| `(\w+)[(`]", PAGE.partition("## For Dagster")[0], re.MULTILINE)
     assert sorted(named) == sorted(NAMES)

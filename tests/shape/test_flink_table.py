@@ -1,5 +1,5 @@
-"""FLINK.md compares with what is there: its settings, modules, commands and names
-exist, and no option of Flink's tables is left out.
+"""Tests of FLINK.md: its settings, modules, commands and names exist, and it has all of
+Flink's options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ scan.bounded.specific-offsets scan.bounded.timestamp-millis scan.topic-partition
 sink.delivery-guarantee sink.transactional-id-prefix sink.transaction-naming-strategy sink.partitioner sink.parallelism
 sink.buffer-flush.max-rows sink.buffer-flush.interval
 """  # noqa: E501
-"""What somebody has in a `CREATE TABLE ... WITH ('connector' = 'kafka')` that they bring along."""
+"""The options of a Flink table with `'connector' = 'kafka'`, which a user may want to convert."""
 
 HEADS = ("Flink", "Flink's committer")
 FLIP_27 = (
@@ -37,11 +37,11 @@ FLIP_27 = (
     "split discovery",
     "metrics",
 )
-"""Parts without a class of their own."""
+"""Parts of Flink's source that are no classes."""
 
 
 def rows() -> list[list[str]]:
-    """The cells of every row of every table, without the heads."""
+    """Returns the cells of each row of all tables, without the table heads."""
     lines = [
         [cell.strip() for cell in line[1:-1].split("|")]
         for line in TEXT.splitlines()
@@ -51,12 +51,12 @@ def rows() -> list[list[str]]:
 
 
 def spans(text: str) -> list[str]:
-    """What stands in code formatting."""
+    """Returns the texts in code formatting."""
     return re.findall(r"`([^`]+)`", text)
 
 
 def sources() -> str:
-    """All code of the three packages."""
+    """Returns all code of the three packages."""
     return "\n".join(path.read_text(encoding="utf-8") for path in modules(*PACKAGES))
 
 
@@ -69,7 +69,7 @@ def exists(setting: str) -> bool:
 
 
 def command_mistake(span: str) -> str | None:
-    """What of `windrow ...` isn't there."""
+    """Returns the word of a `windrow ...` command that doesn't exist, or None."""
     command: Any = get_command(app)  # a click command or group
     for word in span.split()[1:]:
         if word.startswith("--"):
@@ -83,7 +83,9 @@ def command_mistake(span: str) -> str | None:
 
 
 def test_every_row_has_three_cells() -> None:
-    """Flink's word, windrow's, and how or why not; an absence always has its reason."""
+    """Each row has Flink's word, windrow's word, and an explanation. A missing feature
+    has a reason.
+    """
     table_rows = rows()
     assert len(table_rows) > 80
     assert [cells for cells in table_rows if len(cells) != 3 or not cells[0] or not cells[1]] == []
@@ -91,15 +93,13 @@ def test_every_row_has_three_cells() -> None:
 
 
 def test_every_option_stands_there() -> None:
-    """Who looks up an option of Flink's table connector finds it in the first column of
-    some row.
-    """
+    """Each option of Flink's table connector is in the first column of a row."""
     firsts = {span for cells in rows() for span in spans(cells[0])}
     assert [option for option in OPTIONS.split() if option not in firsts] == []
 
 
 def test_every_part_of_a_source_stands_there() -> None:
-    """Those that are no class's name are said in words."""
+    """Each part of Flink's source that is no class is in the first column of a row."""
     firsts = [cells[0] for cells in rows()]
     assert [part for part in FLIP_27 if not any(part in first for first in firsts)] == []
 
@@ -138,6 +138,6 @@ def test_what_the_reasons_name_is_there() -> None:
 
 
 def test_the_page_travels_and_is_found() -> None:
-    """It is in the source distribution, and the README leads to it."""
+    """FLINK.md is in the source distribution, and the README links to it."""
     assert '"FLINK.md"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert "(FLINK.md)" in (ROOT / "README.md").read_text(encoding="utf-8")

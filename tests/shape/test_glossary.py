@@ -1,9 +1,8 @@
-"""One word, one meaning: the glossary of DESIGN.md holds in the code.
+"""Tests that the code follows the glossary of DESIGN.md.
 
-Three rules. A class that is called like a word of the
-glossary is the one that the word means, and stands where the glossary says. What stands
-in code formatting under "never for" names no class, field, function or parameter. And
-what other modules call or pass has a name that says what it is.
+There are two rules. A class with the name of a glossary word is the class that the glossary
+names for it. The names in code formatting in the column "never for" are not names of classes,
+fields, functions or parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +23,13 @@ HEAD = "| word | only for | never for | in code |"
 
 @dataclass(frozen=True)
 class Word:
-    """A row of the glossary; `names` are its words, more than one where they belong together."""
+    """A row of the glossary.
+
+    Attributes:
+        names: its words; a row may explain several words together.
+        never: the names that may not be used.
+        places: the modules and classes in the column "in code".
+    """
 
     names: tuple[str, ...]
     never: tuple[str, ...]
@@ -32,7 +37,7 @@ class Word:
 
     @property
     def classes(self) -> dict[str, str]:
-        """Its classes, each with its module."""
+        """The row's classes, each with its module."""
         return {
             name: path
             for path, _, name in (class_path.partition(": ") for class_path in self.places)
@@ -41,7 +46,7 @@ class Word:
 
 
 def glossary() -> list[Word]:
-    """The table under its head."""
+    """Returns the rows of the glossary's table."""
     lines = DESIGN.partition(HEAD)[2].strip().splitlines()[1:]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -53,7 +58,7 @@ def glossary() -> list[Word]:
 
 
 def spans(text: str) -> tuple[str, ...]:
-    """What stands in code formatting."""
+    """Returns the texts in code formatting."""
     return tuple(re.findall(r"`([^`]+)`", text))
 
 
@@ -61,12 +66,12 @@ WORDS = glossary()
 
 
 def class_name(word: str) -> str:
-    """`topic-partition` as a class would be called."""
+    """Returns the class name of a word: `TopicPartition` for `topic-partition`."""
     return "".join(part.capitalize() for part in re.split(r"[ -]", word))
 
 
 def definitions(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """The classes or functions of the three packages, each with its module."""
+    """Yields the classes or functions of the three packages, each with its module."""
     for path in modules(*PACKAGES):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, kinds):
@@ -79,8 +84,9 @@ CLASSES = [
 
 
 def names() -> Iterator[tuple[str, str]]:
-    """What another module sees by name: classes and their fields, functions and their
-    parameters; each with where it is.
+    """Yields the names that other modules see, each with its location.
+
+    These are classes with their fields, and functions with their parameters.
     """
     for path, node in definitions(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -102,7 +108,7 @@ def names() -> Iterator[tuple[str, str]]:
 
 
 def test_the_glossary_is_there() -> None:
-    """The table is read as it stands: its words are there once, each with what it is for."""
+    """The glossary's table is found, and has each word once."""
     words = [name for word in WORDS for name in word.names]
     assert {"message", "window", "receipt", "dead letter"} <= set(words)
     assert [name for name, count in Counter(words).items() if count > 1] == []
@@ -110,7 +116,7 @@ def test_the_glossary_is_there() -> None:
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.names[0])
 def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
-    """The glossary leads to the class, or to the module, that a word means."""
+    """Each class and module in the column "in code" exists."""
     defined_classes = {(path, node.name) for path, node in CLASSES}
     assert [
         (path, name) for name, path in word.classes.items() if (path, name) not in defined_classes
@@ -123,7 +129,7 @@ def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
 
 
 def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
-    """Nothing else borrows a word of the glossary for its own name."""
+    """No other class has the name of a glossary word."""
     meant = {class_name(name): word.classes for word in WORDS for name in word.names}
     borrowed = [
         f"{path}: {node.name}"
@@ -134,7 +140,7 @@ def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
 
 
 def test_what_a_word_is_never_for_names_nothing() -> None:
-    """The names that the glossary rules out are not used."""
+    """The names in the column "never for" are not used."""
     never = {name for word in WORDS for name in word.never}
     assert never, "the glossary rules nothing out"
     assert sorted({f"{location}: {name}" for name, location in names() if name in never}) == []

@@ -1,6 +1,4 @@
-"""What the README promises is what CI runs, and the lock says nothing of where packages
-come from.
-"""
+"""Tests that the project's documents, CI, make targets and locks agree."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def recipe(target: str) -> str:
-    """What make would run for a target; also where make runs the tests."""
+    """Returns the commands that make would run for a target, also if make runs the tests."""
     make = shutil.which("make")
     assert make is not None
     command = [make, "--dry-run", "--no-print-directory", target]
@@ -42,12 +40,14 @@ def recipe(target: str) -> str:
 
 
 def project_files() -> list[Path]:
-    """The project's files."""
+    """Returns the project's files."""
     return [path for path in project_paths() if path.is_file()]
 
 
 def test_readme_is_short_and_names_commands_that_there_are() -> None:
-    """A stranger reads at most 120 lines, and finds `make demo` and `make test` in them."""
+    """The README has at most 120 lines, and its make targets exist, `make demo` and
+    `make test` too.
+    """
     assert len(README.splitlines()) <= 120
     named = set(re.findall(r"`make ([a-z-]+)", README))
     assert {"demo", "test"} <= named
@@ -56,7 +56,7 @@ def test_readme_is_short_and_names_commands_that_there_are() -> None:
 
 
 def test_the_page_shows_a_spec_that_loads(tmp_path: Path) -> None:
-    """Who copies the page's pipeline has one."""
+    """The spec in docs/pipeline.md loads."""
     (text,) = blocks("yaml", (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8"))
     shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", tmp_path)
     (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
@@ -65,14 +65,14 @@ def test_the_page_shows_a_spec_that_loads(tmp_path: Path) -> None:
 
 
 def test_every_command_is_told() -> None:
-    """The table of docs/operations.md has the commands that windrow has, each once."""
+    """The table of docs/operations.md has each command of windrow once."""
     named = re.findall(r"^\| `windrow ([a-z]+)", OPERATIONS, re.MULTILINE)
     assert sorted(named) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def test_every_exit_code_is_told() -> None:
-    """The table of docs/operations.md has the codes that errors end the command with,
-    0, and those of a bug and of Ctrl-C.
+    """The table of docs/operations.md has each exit code of errors, of success, a bug
+    and Ctrl-C.
     """
     named = {int(code) for code in re.findall(r"^\| ([0-9]+) \|", OPERATIONS, re.MULTILINE)}
     assert named == {0, BUG, INTERRUPTED} | {
@@ -83,8 +83,9 @@ def test_every_exit_code_is_told() -> None:
 
 
 def test_ci_runs_make_test_and_nothing_else() -> None:
-    """What CI checks is what a person can check; only that nothing may be skipped there
-    is said to the tests.
+    """CI runs `make test` and nothing else.
+
+    The variable CI only tells the tests that they may not be skipped.
     """
     script = re.sub(
         r"^#.*", "", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), flags=re.MULTILINE
@@ -95,8 +96,9 @@ def test_ci_runs_make_test_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("target", "more"), [("test", {"--short"}), ("test-all", set())])
 def test_make_test_checks_all(target: str, more: set[str]) -> None:
-    """Style, form, types, layers and last the suite, of which nothing but `--short`
-    leaves tests out.
+    """`make test` checks style, format, types and layers, then runs the tests.
+
+    Only `--short` leaves tests out.
     """
     commands = recipe(target)
     for tool in (
@@ -117,7 +119,7 @@ def test_make_test_checks_all(target: str, more: set[str]) -> None:
 
 
 def test_make_clean_takes_the_demos_variables_too() -> None:
-    """Nothing that make wrote is left to point the command at a broker that is gone."""
+    """`make clean` removes the demo's variables, so no command uses a broker that is gone."""
     assert (
         "python -m windrow.assets.demo forget"
         in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
@@ -125,15 +127,13 @@ def test_make_clean_takes_the_demos_variables_too() -> None:
 
 
 def test_the_demo_is_among_the_tests() -> None:
-    """What `make demo` ends in is the command that the demo's tests run, so `make
-    test-all` covers the README's other command.
-    """
+    """`make demo` ends with the command that the demo's tests run."""
     assert recipe("demo").strip().splitlines()[-1].strip().endswith(f" {COMMAND}")
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=str)
 def test_lock_names_no_place(lock: Path) -> None:
-    """Where packages come from is the reader's own configuration: no index, no address, no path."""
+    """A lock has no index, no address and no path, because readers configure their own."""
     text = lock.read_text(encoding="utf-8")
     assert "://" not in text
     assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host| @ ", text)
@@ -141,7 +141,7 @@ def test_lock_names_no_place(lock: Path) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=str)
 def test_lock_has_a_hash_for_everything(lock: Path) -> None:
-    """Each requirement is pinned to a version, and its bytes to hashes."""
+    """Each requirement in a lock has a version and hashes."""
     text = re.sub(r"^\s*#.*\n", "", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
     assert len(entries) > 50
@@ -154,8 +154,9 @@ def test_lock_has_a_hash_for_everything(lock: Path) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=str)
 def test_lock_fits_the_project(lock: Path) -> None:
-    """Everything that the pyproject.toml beside it asks for is in the lock, within its range:
-    who changes one runs `make lock`.
+    """A lock has each requirement of its pyproject.toml, with a version in its range.
+
+    `make lock` updates the locks after a change.
     """
     pinned = {
         canonicalize_name(name): version
@@ -182,7 +183,7 @@ def test_lock_fits_the_project(lock: Path) -> None:
 
 
 def test_no_file_names_a_registry() -> None:
-    """No host of a package registry stands in the project."""
+    """No file of the project has the host of a package registry."""
     hosts = [
         ".".join(parts)
         for parts in (

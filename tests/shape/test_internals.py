@@ -1,7 +1,7 @@
-"""What windrow takes of other libraries that isn't among their public or documented names.
+"""Names of other libraries that windrow uses although they aren't public or documented.
 
-Their next release may change it. For each library one file uses such names; the tests here say
-which one is gone, or does something else than that file says.
+A new release of the library may change them. One file for each library uses such names. These
+tests say which name is missing, or behaves differently than the file says.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 NAMES = {
     ("dagster", "1.13", "assets/dagster_internals.py"): {
-        # tests/assets/test_dead_replay.py: the check of the dead letters is of their newest event
+        # tests/assets/test_dead_replay.py: the dead letters' check is for their newest event
         "dagster._core.definitions.asset_checks.asset_check_evaluation:AssetCheckEvaluationTargetMaterializationData",
         # tests/assets/test_resources.py: a job has no resources of other pipelines
         "dagster._core.definitions.assets.graph.asset_graph:AssetGraph",
         "dagster._core.definitions.unresolved_asset_job_definition:UnresolvedAssetJobDefinition",
-        # tests/assets/test_events.py: versions of windows, and of the topics they were read from
+        # tests/assets/test_events.py: versions of windows and of their topics
         "dagster._core.definitions.data_version:CODE_VERSION_TAG",
         "dagster._core.definitions.data_version:DATA_VERSION_IS_USER_PROVIDED_TAG",
         "dagster._core.definitions.data_version:DATA_VERSION_TAG",
@@ -58,12 +58,12 @@ NAMES = {
         "dagster._core.definitions.data_version:NULL_EVENT_POINTER",
         "dagster._core.definitions.data_version:get_input_data_version_tag",
         "dagster._core.definitions.data_version:get_input_event_pointer_tag",
-        # tests/assets/test_events.py: a step that logs its windows' events has none of its own
+        # tests/assets/test_events.py: a step that logs its windows' events logs no others
         "dagster._core.definitions.source_asset:SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION",
-        # tests/assets/test_failures.py: an error is shown without a stack
+        # tests/assets/test_failures.py: an error is shown without a stack trace
         "dagster._core.errors:DagsterUserCodeProcessError",
         "dagster._utils.error:SerializableErrorInfo",
-        # below: a run covers a range
+        # test_a_run_covers_a_range_by_its_tags
         "dagster._core.storage.tags:ASSET_PARTITION_RANGE_END_TAG",
         "dagster._core.storage.tags:ASSET_PARTITION_RANGE_START_TAG",
     },
@@ -111,20 +111,20 @@ NAMES = {
         "numba.np.arrayobj:populate_array",
     },
 }
-"""Names that aren't public, by the library, the version that they were seen in, and their file."""
+"""Names that aren't public, by library, the version with which they were tested, and file."""
 
 PUBLIC = {"_asdict", "_exit", "_replace"}
-"""Names of Python that are public for all their underscore."""
+"""Names of Python that are public although they begin with an underscore."""
 
 UNDOCUMENTED = ("numba.core", "numba.np", "pandera.api")
-"""Folders of libraries that aren't public for all their names."""
+"""Packages of libraries whose names aren't public, even without an underscore."""
 
 SHOWN = ["dagster/size_bytes", "dagster/storage_kind"]
-"""Metadata that Dagster's pages show in a place of its own, and its documentation doesn't name."""
+"""Metadata that Dagster's pages show in a special way, although no documentation says so."""
 
 
 def private_imports(path: Path) -> set[str]:
-    """The names that a file imports of modules that aren't public."""
+    """Returns the names that a file imports from modules that aren't public."""
     imports = [
         (module, alias.name)
         for node in nodes(path)
@@ -140,7 +140,7 @@ def private_imports(path: Path) -> set[str]:
 
 
 def private_attributes(path: Path) -> set[str]:
-    """The private names that a file asks objects for, and doesn't define itself."""
+    """Returns the private attributes that a file uses and doesn't define itself."""
     defined, attributes = set[str](), set[str]()
     for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -154,8 +154,9 @@ def private_attributes(path: Path) -> set[str]:
 
 
 def test_no_other_file_uses_private_names() -> None:
-    """A name of another library that isn't public stands in the library's file, and in the table
-    above; so who takes a new release looks at few files.
+    """Only one file for each library uses the library's private names, and the table lists them.
+
+    So an upgrade of a library affects few files.
     """
     of_files = {
         path.relative_to(ROOT).as_posix(): private_imports(path) | private_attributes(path)
@@ -178,7 +179,7 @@ def test_no_other_file_uses_private_names() -> None:
     [(*key, name) for key, names in NAMES.items() for name in sorted(names)],
 )
 def test_the_name_is_there(library: str, version_seen: str, file: str, name: str) -> None:
-    """Each name of the table is where the library had it."""
+    """Each name of the table exists in its library."""
     module, _, path = name.partition(":")
     *owners, last = path.split(".")
     message = (
@@ -194,7 +195,7 @@ def test_the_name_is_there(library: str, version_seen: str, file: str, name: str
 
 
 def test_dagster_is_of_the_version_that_was_tried() -> None:
-    """Who takes another one looks at all that stands here first."""
+    """The installed Dagster is the version with which these names were tested."""
     assert dg.__version__.startswith("1.13.")
 
 
@@ -202,25 +203,25 @@ def test_dagster_is_of_the_version_that_was_tried() -> None:
 
 
 def pages() -> list[bytes]:
-    """The scripts of Dagster's pages."""
+    """Returns the scripts of Dagster's pages."""
     build = Path(str(dagster_webserver.__file__)).parent / "webapp" / "build"
     return [page.read_bytes() for page in build.rglob("*.js")]
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_pages_know_the_metadata(name: str) -> None:
-    """A name that Dagster's pages don't know would be a plain entry."""
+    """Dagster's pages know each metadata name; an unknown name would be shown as a plain entry."""
     assert any(name.encode() in page for page in pages())
 
 
 def test_the_pages_show_a_summary_where_it_stands() -> None:
-    """In the place of a longer text there would be a link."""
+    """Dagster's pages show a text of up to 999 characters in full, and a link for longer ones."""
     assert LONGEST_TEXT == 999
     assert any(b".mdStr.length<1e3" in page for page in pages())
 
 
 def test_a_run_covers_a_range_by_its_tags() -> None:
-    """Runs that are in a Dagster's storage have these tags, and keep them."""
+    """The tags of a run with a range are those of runs that are stored already."""
     tags = range_tags(dg.PartitionKeyRange("a", "b"))
     assert tags == {
         "dagster/asset_partition_range_start": "a",
@@ -229,7 +230,7 @@ def test_a_run_covers_a_range_by_its_tags() -> None:
 
 
 def test_dagster_warns_of_a_class_that_windrow_does_not_use() -> None:
-    """What is kept silent is a warning that Dagster still gives."""
+    """Dagster still gives the warning that windrow ignores."""
     from dagster_spark import SparkDeclarativePipelineScaffolder
 
     with pytest.warns(dg.PreviewWarning, match=SCAFFOLDER_WARNING):
@@ -240,7 +241,7 @@ def test_dagster_warns_of_a_class_that_windrow_does_not_use() -> None:
 
 
 def test_pyspark_launches_java_as_windrow_does(tmp_path: Path) -> None:
-    """What pyspark gives its Java, and where it looks for one, stands in its own function."""
+    """pyspark starts Java with the same variables and the same program as windrow."""
     source = inspect.getsource(java_gateway.launch_gateway)
     command, environment = pyspark_internals.java_launch({}, tmp_path / "answer")
     changed_names = {name for name in environment if environment[name] != os.environ.get(name)}
@@ -252,13 +253,16 @@ def test_pyspark_launches_java_as_windrow_does(tmp_path: Path) -> None:
 
 
 def test_java_s_answer_is_port_and_secret(tmp_path: Path) -> None:
-    """Java writes them into its file one behind the other, the text with its length."""
+    """Java writes its port and its secret into a file; the secret's length is before it."""
     (tmp_path / "answer").write_bytes(b"\0\0\x7a\x69" + b"\0\0\0\x03" + b"abc")
     assert pyspark_internals.java_answer(tmp_path / "answer") == ("31337", "abc")
 
 
 def test_a_server_s_session_is_the_thread_s_own() -> None:
-    """In the block alone, and whatever was there before is there again."""
+    """A Spark Connect session is the thread's active session inside the block only.
+
+    After the block the earlier session is active again.
+    """
     session: Any = SimpleNamespace(is_stopped=False)
     session_before = ConnectedSession.getActiveSession()
     with pyspark_internals.active_in_thread(session):
@@ -267,14 +271,14 @@ def test_a_server_s_session_is_the_thread_s_own() -> None:
 
 
 def test_a_variable_says_whose_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With it, pyspark makes the columns of a server's session."""
+    """With the variable, pyspark makes columns for Spark Connect."""
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setenv(pyspark_internals.CONNECT_MODE, "1")
     assert is_remote()
 
 
 def test_the_texts_of_spark_s_errors() -> None:
-    """Where Spark words an error otherwise, a run would give its user other advice, or none."""
+    """Spark's errors have the texts by which a run recognizes them and gives its advice."""
     python_error = PySparkRuntimeError(
         errorClass="PYTHON_VERSION_MISMATCH",
         messageParameters={"worker_version": "3.9", "driver_version": "3.11"},
@@ -300,7 +304,7 @@ def test_the_texts_of_spark_s_errors() -> None:
 
 
 def test_the_service_of_spark_connect() -> None:
-    """Its class has the port at which it listens."""
+    """The class of the Spark Connect service has the field with its port."""
     service = in_jar(
         "spark-connect", "org/apache/spark/sql/connect/service/SparkConnectService$.class"
     )
@@ -308,7 +312,7 @@ def test_the_service_of_spark_connect() -> None:
 
 
 def in_jar(jar: str, name: str) -> bytes:
-    """A file in one of pyspark's jars."""
+    """Reads a file from one of pyspark's jars."""
     (path,) = (Path(pyspark.__file__).parent / "jars").glob(f"{jar}_*.jar")
     with zipfile.ZipFile(path) as archive:
         return archive.read(name)
@@ -316,20 +320,22 @@ def in_jar(jar: str, name: str) -> bytes:
 
 @pytest.mark.spark
 def test_spark_has_what_windrow_asks_it_for(spark: SparkSession) -> None:
-    """Java, context, settings, the minute of idle workers, and the text of a plan."""
+    """Spark has Java, a context, and the settings and the idle workers' timeout that
+    windrow expects.
+    """
     context: Any = spark.sparkContext
     assert pyspark_internals.has_java()
     assert pyspark_internals.own_context() is context
     assert pyspark_internals.range_splits(spark) == context.defaultParallelism
     for name in (*pyspark_internals.REFUSE_CHANGED_SHUFFLES, pyspark_internals.BUFFER_BYTES):
-        spark.conf.get(name)  # raises where Spark has no such setting
+        spark.conf.get(name)  # raises an error if Spark has no such setting
     workers = context._jvm.org.apache.spark.api.python.PythonWorkerFactory  # noqa: SLF001
     assert workers.IDLE_WORKER_TIMEOUT_NS() == pyspark_internals.IDLE_WORKER_SECONDS * 10**9
 
 
 @pytest.mark.spark
 def test_a_checkpoint_goes_at_once(spark: SparkSession) -> None:
-    """Its rows are no longer among those that Spark keeps."""
+    """A dropped checkpoint's rows are no longer stored in Spark."""
     java_context: Any = spark.sparkContext._jsc  # noqa: SLF001
     count_before = java_context.getPersistentRDDs().size()
     frame = spark.range(3).localCheckpoint()
@@ -340,7 +346,9 @@ def test_a_checkpoint_goes_at_once(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_a_setting_of_the_session_is_of_its_workers(spark: SparkSession) -> None:
-    """So workers of sessions with other settings are others."""
+    """Workers get the settings of their session, so sessions with other settings have
+    other workers.
+    """
 
     def size(batches: Any) -> Any:
         for _ in batches:
@@ -356,7 +364,7 @@ def test_a_setting_of_the_session_is_of_its_workers(spark: SparkSession) -> None
 
 
 def test_the_registry_s_client_takes_headers_and_hooks() -> None:
-    """Its answers are bounded by them."""
+    """The registry's client takes headers and response hooks, which limit the size of answers."""
     session = client_of(Registry("http://127.0.0.1:1"), os.getpid())._rest_client.session  # noqa: SLF001
     assert type(session).__module__.partition(".")[0] == "httpx2"
     assert session.headers["Connection"] == "close"
@@ -364,12 +372,12 @@ def test_the_registry_s_client_takes_headers_and_hooks() -> None:
 
 
 def test_librdkafka_is_of_a_version_that_was_tried() -> None:
-    """And has each function that is called, by its name."""
+    """librdkafka has a version that was tested, and each function that windrow calls."""
     assert library().version() >> 16 == 0x0210
 
 
 def test_pandera_tells_its_own_checks_from_others() -> None:
-    """Its own are dispatched by the type of what they check; their backend computes verdicts."""
+    """pandera's own checks are known by their dispatcher, and their backend computes verdicts."""
     from pandera.api.function_dispatch import Dispatcher
 
     frame, check = pl.LazyFrame({"a": [1, 3]}), pp.Check.gt(2)
@@ -380,7 +388,7 @@ def test_pandera_tells_its_own_checks_from_others() -> None:
 
 
 def test_duckdb_takes_a_select_apart() -> None:
-    """The names of its tree are those by which a sql step is read."""
+    """The syntax tree of DuckDB has the names by which a sql step is read."""
     tree = json.loads(
         duckdb.execute(
             "SELECT json_serialize_sql('SELECT a + 1 AS b FROM rows WHERE a > 2')"

@@ -1,4 +1,4 @@
-"""The face of the kit that kinds of sinks are made of: its names, and what tells of them."""
+"""The public names of the kit for kinds of sinks, and their docstrings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from windrow.ingest.sinks import kit
 
 ROOT = Path(__file__).parents[2]
 MOST = 82
-"""How many names an author may have to learn."""
+"""The largest number of names that the kit may have."""
 
 
 def typed_names() -> dict[str, str]:
-    """The names that type checkers see, each with its module."""
+    """Returns the names that type checkers see, each with its module."""
     return {
         alias.name: str(node.module)
         for node in ast.walk(ast.parse((ROOT / "ingest/sinks/kit/__init__.py").read_text()))
@@ -24,7 +24,7 @@ def typed_names() -> dict[str, str]:
 
 
 def is_told(name: str, module: str) -> bool:
-    """Returns whether a name has a docstring, or a text behind its assignment."""
+    """Returns whether a name has a docstring, or a text after its assignment."""
     path = ROOT / f"{module.removeprefix('windrow.').replace('.', '/')}.py"
     body = ast.parse(path.read_text()).body
     for node, next_node in zip(body, [*body[1:], None], strict=True):
@@ -43,17 +43,17 @@ def is_told(name: str, module: str) -> bool:
 
 
 def test_type_checkers_see_what_runs() -> None:
-    """Each name is typed as the very thing that it is loaded as, and no name is there twice."""
+    """Each name is listed once, and is the same object at run time as for type checkers."""
     assert sorted(typed_names()) == sorted(kit.__all__)
     for name, module in typed_names().items():
         assert getattr(kit, name) is getattr(import_module(module), name)
 
 
 def test_each_name_tells_what_it_is() -> None:
-    """An author finds, where a name is defined, what it is for."""
+    """Each name has a docstring in its module."""
     assert [name for name, module in typed_names().items() if not is_told(name, module)] == []
 
 
 def test_the_names_are_few() -> None:
-    """Who writes a kind can learn the face: what one kind alone needs lies in its folder."""
+    """The kit has few names; a name that only one kind needs is in that kind's folder."""
     assert len(kit.__all__) <= MOST

@@ -1,4 +1,4 @@
-"""The shape of the code: packages that tools can walk, and a sentence for each test."""
+"""Tests that folders are packages, that tests have docstrings, and that a task loads fast."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def modules(*folders: str) -> Iterator[Path]:
-    """The Python files below some folders of the project."""
+    """Yields the Python files below some folders of the project."""
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """A file's syntax tree, every node of it; read once for all who ask."""
+    """Returns all nodes of a file's syntax tree; the file is read once."""
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"), path.name)))
 
 
 def functions(path: Path) -> Iterator[Function]:
-    """Every function and method of a file, however deep."""
+    """Returns all functions and methods of a file, also nested ones."""
     return (node for node in nodes(path) if isinstance(node, Function))
 
 
 def location_of(path: Path, node: Function) -> str:
-    """Where a function is, as an editor takes it."""
+    """Returns a function's file, line and name, in the form that editors open."""
     return f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 
 def test_every_folder_is_a_package() -> None:
-    """A folder of the three packages with modules in it has an `__init__.py`: tools
-    that walk packages see all of it.
+    """Each folder with modules in the three packages has an `__init__.py`.
+
+    Tools that walk through packages need it.
     """
     folders = {path.parent for path in modules(*PACKAGES)}
     assert [
@@ -50,7 +51,7 @@ def test_every_folder_is_a_package() -> None:
 
 
 def test_every_test_says_its_promise() -> None:
-    """Each test function has a docstring: the promise that it checks."""
+    """Each test function has a docstring."""
     tests = [
         (path, node)
         for path in modules("tests")
@@ -61,9 +62,7 @@ def test_every_test_says_its_promise() -> None:
 
 
 def test_a_task_loads_without_pandas() -> None:
-    """The order of a task is known without pandas, which takes as long to load as all
-    else together.
-    """
+    """The module of tasks loads without pandas, which takes as long to load as everything else."""
     program = "import sys, windrow.ingest.runner.task; print('pandas' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,5 +1,5 @@
-"""`make mutants` judges what it says: every pure module by a test file of its own, and
-each survivor by what it changed.
+"""Tests of `make mutants`: each pure module has its own tests, and each survivor is
+counted right.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("module", modules(ROOT))
 def test_a_pure_module_has_a_test_file_of_its_own(module: str) -> None:
-    """It lies where the module does; what judges the module beside it is there too."""
+    """Each module that is mutated has test files."""
     assert [path for path in judges_of(module) if not (ROOT / path).is_file()] == []
 
 
 def test_what_is_said_of_modules_is_said_of_those_that_are_mutated() -> None:
-    """A module that was moved takes its rows along."""
+    """The modules in MORE and EQUIVALENT are mutated modules, also after a module is moved."""
     assert {*MORE, *EQUIVALENT} <= set(modules(ROOT))
 
 
@@ -36,8 +36,9 @@ def test_what_is_said_of_modules_is_said_of_those_that_are_mutated() -> None:
     ],
 )
 def test_a_sentences_words_are_not_counted(before: str, after: str, wording: bool) -> None:
-    """Only where nothing but the words of a string with spaces changed; a short word
-    may be data.
+    """A mutant that changes only the words of a string with spaces is not counted.
+
+    A string without spaces may be data.
     """
     diff = f"--- a\n+++ b\n@@ -1 +1 @@\n context\n-    {before}\n+    {after}\n"
     assert changed_lines(diff) == f"- {before}\n+ {after}"
@@ -47,9 +48,7 @@ def test_a_sentences_words_are_not_counted(before: str, after: str, wording: boo
 @pytest.mark.long
 @pytest.mark.slow
 def test_one_module_can_be_measured() -> None:
-    """The smallest one, with the real tool: it has mutants, all of them are judged, and
-    each is noticed.
-    """
+    """The real tool makes mutants of the smallest module, and the tests kill each of them."""
     score = measure("ingest/model/codec.py")
     assert score.mutants > 0
     assert (score.killed, score.alive, score.stale) == (score.counted, (), ())

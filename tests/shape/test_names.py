@@ -1,4 +1,4 @@
-"""Names that others use say what they hold."""
+"""Tests that names for other modules are no function words."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ NAMES_OF_SETTINGS = {
     "ingest/sinks/routes/kind.py: by",
     "ingest/sinks/routes/kind.py: other",
 }
-"""Options of the command and keys of specs, which are called as the user writes them."""
+"""Options of commands and keys of specs, which have the name that users write."""
 
 FOLDERS = ("ingest", "assets", "resources", "airflow")
 
 
 def names_for_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields the line and the name of what other modules may use: parameters, fields, methods,
-    functions, classes and constants; never locals and names with an underscore before them.
+    """Yields line and name of each definition that other modules may use.
+
+    These are parameters, fields, methods, functions, classes and constants. Local variables and
+    classes or functions with an underscore are left out.
     """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -50,7 +52,9 @@ def names_for_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_name_for_others_is_a_function_word(folder: str) -> None:
-    """Parameters, fields, functions and constants that other modules use name their object."""
+    """Parameters, fields, functions and constants for other modules aren't named by
+    function words.
+    """
     files = sorted((ROOT / folder).rglob("*.py"))
     assert [
         f"{file.relative_to(ROOT)}:{line}: {name}"

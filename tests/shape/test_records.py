@@ -1,4 +1,4 @@
-"""A record of data alone is a struct of msgspec, any other one a dataclass."""
+"""Tests that a record with only data is a msgspec struct, and any other record a dataclass."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SCALARS = {str, int, float, bool, bytes, types.NoneType, datetime, timedelta, ms
 CONTAINERS = {list, tuple, dict, Collection, Counter, Mapping, Sequence, frozenset, set}
 UNIONS = {typing.Union, types.UnionType}
 COPIED_BY_SCRIPTS = {"RefusedMessage"}
-"""What a user's script makes edited ones of, by `dataclasses.replace`."""
+"""Records of which users' scripts make changed copies with `dataclasses.replace`."""
 
 
 def is_data(annotation: object) -> bool:
-    """Returns whether a field's type is one that JSON has a form for, whatever is in it."""
+    """Returns whether JSON can represent a field's type, including the types inside it."""
     origin = typing.get_origin(annotation)
     if annotation in {typing.Any, object} or isinstance(annotation, typing.TypeVar):
         return True
@@ -43,7 +43,7 @@ def is_data(annotation: object) -> bool:
 
 
 def works(record: type) -> bool:
-    """Returns whether a record has methods, other than those that make it or derive values."""
+    """Returns whether a record has methods, besides special methods other than `__call__`."""
     return any(
         inspect.isfunction(value) and (name == "__call__" or not name.startswith("__"))
         for ancestor in record.__mro__
@@ -61,7 +61,10 @@ def is_record(kind: object) -> bool:
 
 
 def types_in(record: type) -> dict[str, object]:
-    """The types of a record's fields; none if a type checker alone imports one: that is no data."""
+    """Returns the types of a record's fields.
+
+    They are empty if only a type checker imports one of the types; such a type isn't data.
+    """
     try:
         return typing.get_type_hints(record, include_extras=True)
     except NameError:
@@ -69,8 +72,9 @@ def types_in(record: type) -> dict[str, object]:
 
 
 def records() -> Iterator[tuple[type, dict[str, object]]]:
-    """Every record of the product, with the types of its fields; those of the kinds of sinks have
-    yet to follow.
+    """Yields each record of the packages with its fields' types.
+
+    Records of the kinds of sinks are left out; they don't follow the rule yet.
     """
     for package in (windrow.ingest, windrow.assets, windrow.resources):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -82,8 +86,9 @@ def records() -> Iterator[tuple[type, dict[str, object]]]:
 
 
 def test_a_record_is_a_struct_if_it_is_data_alone() -> None:
-    """What a reader sees of a class says what it is: a struct of msgspec has data in it and nothing
-    else, a dataclass holds something else or works on what it holds, and there is no third kind.
+    """A record with only data is a msgspec struct.
+
+    A dataclass holds something else, or has methods. There are no named tuples.
     """
     against = list[str]()
     for record, types_of_fields in records():

@@ -1,6 +1,4 @@
-"""The suite itself: what was random is had again, what is long is left to `make
-test-all`, nothing waits for ever.
-"""
+"""Tests of the test suite: seeds, long tests, time limits and rules for test modules."""
 
 from __future__ import annotations
 
@@ -87,13 +85,14 @@ class TestShared:
     def test_that(self):
         assert False
 """
-"""A module with each kind of failure; SPARK is in capitals because this module itself
-needs none.
+"""A module with each kind of failure.
+
+SPARK is in capitals because this module itself needs no Spark; `suite` makes it `spark`.
 """
 
 
 def suite(folder: Path, *options: str) -> str:
-    """What pytest says of FAILING, under the suite's own conftest and settings, on two workers."""
+    """Returns pytest's output for FAILING, with the suite's plugin and settings."""
     (folder / "test_failing.py").write_text(FAILING.replace("SPARK", "spark"))
     (folder / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
     command = [
@@ -122,18 +121,18 @@ def suite(folder: Path, *options: str) -> str:
 
 
 def replay_commands(output: str) -> list[str]:
-    """The command lines at the end of what pytest said."""
+    """Returns the command lines at the end of pytest's output."""
     return [line for line in output.splitlines() if line.startswith("python -m pytest ")]
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -> None:
-    """A hang and a skip fail, too; Spark's tests share a worker; the printed command
-    draws the same numbers without workers.
+    """Each failure is printed with a command that repeats it, with the same random numbers.
 
-    A short run leaves out what is long and all but the cases, or the tests, that the
-    seed draws, and says how many these are.
+    A hang and a skip are failures. Spark's tests run on the same worker. A short run leaves out
+    long tests, and of marked cases and tests runs only those that the seed draws. It prints how
+    many tests were left out.
     """
     output = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
     assert "left to make test-all: 6 tests" in output
@@ -181,8 +180,9 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
 
 
 def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> None:
-    """A shell's background job ignores Ctrl-C; the suite doesn't, so that Dagster,
-    which gives SIGTERM the same, has none ignore that.
+    """The suite resets the handler of SIGINT, which a shell's background job ignores.
+
+    Dagster gives SIGTERM the same handler, so its processes would ignore that too.
     """
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
     (tmp_path / "test_signal.py").write_text(
@@ -214,8 +214,8 @@ def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_soak_has_all_parts(tmp_path: Path) -> None:
-    """`--soak` brings the parts that are not in the sample, with each other's numbers,
-    and the command to have one again says so.
+    """`--soak` runs all parts of a test, each with other numbers, and the printed
+    command has `--soak`.
     """
     output = suite(tmp_path, "--soak", "--seed=7", "-k", "test_parts")
     assert [shlex.split(line)[3:] for line in replay_commands(output)] == [
@@ -224,7 +224,9 @@ def test_a_soak_has_all_parts(tmp_path: Path) -> None:
 
 
 def test_a_soaks_seeds_are_drawn_from_the_first() -> None:
-    """One number has all rounds again, and each round is had alone by its own."""
+    """The first seed determines the seeds of all rounds, and each round can be repeated
+    by its own seed.
+    """
     first = list(islice(soak.seeds(1), 5))
     assert first == list(islice(soak.seeds(1), 5))
     assert first[0] == 1
@@ -235,8 +237,9 @@ def test_a_soaks_seeds_are_drawn_from_the_first() -> None:
 def test_a_soak_ends_at_the_first_round_that_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends with pytest's exit code and the command for that round; without a failure
-    rounds follow until the minutes are over.
+    """A soak ends at the first failed round, with pytest's exit code and that round's command.
+
+    Without a failure, rounds are run until the minutes are over.
     """
     ran: list[int] = []
 
@@ -260,8 +263,9 @@ def test_a_soak_ends_at_the_first_round_that_fails(
 
 
 def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
-    """In CI, too, Hypothesis explores, and a busy machine fails no property; `short`
-    and `fast` try fewer examples, `soak` more.
+    """No profile of Hypothesis is derandomized or has a deadline, so a slow machine fails no test.
+
+    The profiles `short` and `fast` try fewer examples, `soak` more.
     """
     profiles = {
         name: settings.get_profile(name) for name in ("default", "ci", "short", "fast", "soak")
@@ -280,8 +284,9 @@ def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
 
 
 def strays(path: Path) -> list[str]:
-    """Where a module sets up Hypothesis by itself, or says how many examples it wants
-    whatever the profile.
+    """Returns the lines at which a module sets up Hypothesis, or sets a number of examples.
+
+    A number that comes from `examples()` follows the profile, and is allowed.
     """
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     words = [
@@ -300,8 +305,8 @@ def strays(path: Path) -> list[str]:
 
 
 def test_hypothesis_is_set_up_in_one_place() -> None:
-    """A property has as many examples as its profile says, or a multiple of that:
-    `fast` and `soak` mean all of them.
+    """Only profiles.py sets up Hypothesis, and tests take their number of examples from
+    the profile.
     """
     assert [
         stray for path in modules("tests") if path.name != "profiles.py" for stray in strays(path)
@@ -311,13 +316,13 @@ def test_hypothesis_is_set_up_in_one_place() -> None:
 # --------------------------------------------------------------------------------------------------
 
 ENDLESS = {"wait", "join", "get", "communicate", "result", "acquire"}
-"""Methods that wait for ever where they are given nothing."""
+"""Methods that wait without a limit if they have no argument."""
 STARTS = {"run", "check_call", "check_output"}
-"""What starts a program and waits for its end, in `subprocess`."""
+"""Functions of `subprocess` that start a program and wait for its end."""
 
 
 def endless(call: ast.Call) -> bool:
-    """Returns whether a call waits without a limit, as far as its form shows."""
+    """Returns whether a call waits without a limit, as far as its syntax shows."""
     if not isinstance(call.func, ast.Attribute):
         return False
     named = {keyword.arg for keyword in call.keywords}
@@ -327,7 +332,7 @@ def endless(call: ast.Call) -> bool:
 
 
 def waits(path: Path) -> list[str]:
-    """Where a module's calls wait for ever."""
+    """Returns a module's calls that wait without a limit."""
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     return [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}"
@@ -337,9 +342,7 @@ def waits(path: Path) -> list[str]:
 
 
 def test_every_wait_has_a_limit() -> None:
-    """No test, and nothing that tests stand on, waits for another thread or program for
-    ever: a hang says where it hangs.
-    """
+    """Each wait in the tests has a limit, so a hang is reported with its place."""
     assert [wait for path in modules("tests") for wait in waits(path)] == []
 
 
@@ -360,7 +363,7 @@ def test_every_wait_has_a_limit() -> None:
     ],
 )
 def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> None:
-    """The rule sees each of these, and refuses nothing that ends."""
+    """Calls that wait without a limit are found, and no others."""
     [call] = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     assert endless(call) == refused
 
@@ -369,7 +372,7 @@ def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> N
 
 
 def test_what_the_index_names_is_there() -> None:
-    """Each module, world and contract suite that tests/README.md names exists."""
+    """Each module, world and contract suite in tests/README.md exists."""
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     code = "\n".join(
         path.read_text(encoding="utf-8") for path in modules("tests", "ingest/testing")
@@ -395,7 +398,7 @@ def test_what_the_index_names_is_there() -> None:
 
 
 def patched(path: Path) -> list[str]:
-    """Private names that a module of tests replaces."""
+    """Returns the private names that a test module replaces."""
     calls = [node for node in nodes(path) if isinstance(node, ast.Call) and len(node.args) > 1]
     return [
         f"{path.relative_to(ROOT)}:{call.lineno}: {name.value}"
@@ -407,7 +410,8 @@ def patched(path: Path) -> list[str]:
 
 
 def test_no_private_name_is_replaced() -> None:
-    """What a test stands on may not go with the next mend inside a module (that none is
-    called is a rule of the linter).
+    """No test replaces a private name, because a change inside a module would break the test.
+
+    The linter refuses calls of private names.
     """
     assert [name for path in modules("tests") for name in patched(path)] == []

@@ -1,5 +1,5 @@
-"""What would be installed: one package without the demo, which works where nothing else
-of the project is.
+"""Tests of the wheel: it has one package without the demo, and works without the
+project's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("ingest", "assets", "resources")
 LEFT_OUT = ("windrow/assets/demo/", "windrow/assets/defs/", "windrow/assets/definitions.py")
-"""The demo, and the code location that Dagster loads in this folder."""
+"""The demo, and the definitions that Dagster loads in the project's folder."""
 
 SCHEMA = """\
 import pandera.polars as pa
@@ -43,7 +43,7 @@ attributes:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built without a network, by what the lock installed."""
+    """The wheel's path. It is built without a network, by packages of the lock."""
     out = tmp_path_factory.mktemp("wheel")
     command = [
         sys.executable,
@@ -69,8 +69,8 @@ def files(wheel: Path) -> dict[str, str]:
 
 
 def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
-    """Nothing lands beside it: no tests, no dagster_home, and no name that users have
-    in their own projects.
+    """The wheel has the package `windrow` only: no tests, and no name that users'
+    projects may have.
     """
     info = {name.split("/")[0] for name in files if ".dist-info/" in name}
     assert {name.split("/")[0] for name in files} - info == {"windrow"}
@@ -78,8 +78,8 @@ def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
 
 
 def test_wheel_is_complete(files: dict[str, str]) -> None:
-    """Every file of the package is in it but for the demo's: types, the pom, what Spark logs; and
-    every page of the documentation, which `windrow help` shows.
+    """The wheel has each file of the package except the demo's, and each page of the
+    documentation.
     """
     folders = [
         *((f"windrow/{name}", ROOT / name) for name in FOLDERS),
@@ -101,9 +101,7 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
 
 
 def test_the_demo_is_left_out(files: dict[str, str]) -> None:
-    """Who installs windrow gets no pipeline of somebody else's shop, and nothing that
-    is there needs it.
-    """
+    """The demo's pipelines are not in the wheel, and no module in it imports them."""
     assert [name for name in files if name.startswith(LEFT_OUT)] == []
     assert [
         name
@@ -113,20 +111,20 @@ def test_the_demo_is_left_out(files: dict[str, str]) -> None:
 
 
 def test_wheel_refuses_to_be_uploaded(files: dict[str, str]) -> None:
-    """An index refuses a distribution with this classifier."""
+    """The wheel has the classifier that makes a package index refuse it."""
     (metadata,) = (text for name, text in files.items() if name.endswith(".dist-info/METADATA"))
     assert "Private :: Do Not Upload" in (message_from_string(metadata).get_all("Classifier") or [])
 
 
 def test_wheel_brings_the_command_and_the_component(files: dict[str, str]) -> None:
-    """Both are found by their entry points."""
+    """The wheel has the entry points of the command and of the Dagster component."""
     (text,) = (text for name, text in files.items() if name.endswith(".dist-info/entry_points.txt"))
     assert "windrow = windrow.ingest.cli.main:main" in text
     assert "[dagster_dg_cli.registry_modules]\nwindrow = windrow.dagster" in text
 
 
 def test_wheel_passes_the_common_checks(wheel: Path) -> None:
-    """check-wheel-contents finds no duplicate, stray or missing file."""
+    """check-wheel-contents finds no duplicate, unexpected or missing file."""
     checked = subprocess.run(
         [sys.executable, "-m", "check_wheel_contents", str(wheel)],
         cwd=ROOT,
@@ -140,7 +138,7 @@ def test_wheel_passes_the_common_checks(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python of its own with the wheel and what it depends on, and nothing of this folder."""
+    """A virtual environment with the wheel and its dependencies, without the project's folder."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, symlinks=True)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -148,12 +146,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extractall(packages)
     (packages / "dependencies.pth").write_text(
         sysconfig.get_path("purelib") + "\n"
-    )  # .pth files in there are not read: windrow's own is one
+    )  # .pth files in there aren't read, so windrow's own isn't
     return home
 
 
 def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
-    """What a program of this Python says, in a folder that has nothing to do with the project."""
+    """Returns the output of a program that runs with this Python in a folder outside
+    the project.
+    """
     kept_env = {
         name: value
         for name, value in os.environ.items()
@@ -173,7 +173,7 @@ def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
 
 
 def test_the_command_works_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
-    """`windrow --help` comes from the wheel, and so does the public face."""
+    """`windrow --help` and the public names work from the installed wheel."""
     module_file = run(installed, "import windrow; print(windrow.__file__)", tmp_path)
     assert Path(module_file.strip()).is_relative_to(installed)
     assert "doctor" in run(
@@ -185,8 +185,9 @@ def test_the_command_works_where_it_is_installed(installed: Path, tmp_path: Path
 
 
 def test_the_component_works_in_a_project_of_its_own(installed: Path, tmp_path: Path) -> None:
-    """A project that `dg` made takes the component from the wheel, also one that has
-    packages called assets, resources and ingest.
+    """A project that `dg` made loads the component from the wheel.
+
+    It may have its own packages with the names assets, resources and ingest.
     """
     (tmp_path / "pyproject.toml").write_text(
         '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'

@@ -1,5 +1,7 @@
-"""What every table with a primary key promises: the last word on each key by the log,
-whatever the order of windows, kills and replays.
+"""Promises of every table with a primary key: it holds the last change of each key by log
+order.
+
+The order of windows, kills and replays doesn't matter.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ A, B, C, D, E = ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)
 
 
 def log_of(*windows: list[list[Change]]) -> Log:
-    """Messages of partition 0, window by window."""
+    """Returns a log with messages in partition 0 only, window by window."""
     return {
         n: [
             [*messages, *([[]] * (PER_WINDOW - len(messages)))],
@@ -51,8 +53,8 @@ def log_of(*windows: list[list[Change]]) -> Log:
 def replay(
     dice: random.Random, log: Log, number: int, *, deletes: bool, unavailable_share: float
 ) -> Log:
-    """The log with another reading of one window: a schema was corrected, so that messages
-    say more, or other things.
+    """Returns the log with one window read differently, as after a schema correction: some
+    messages have other changes.
     """
     other_log = random_log(dice, number + 1, deletes=deletes, unavailable_share=unavailable_share)[
         number
@@ -67,9 +69,13 @@ def replay(
 def run_random_log(
     dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, unavailable_share: float
 ) -> str:
-    """What is wrong with the table after a random run.
+    """Runs random operations, and returns the table's mistakes.
 
-    `unavailable_share`: how many rows leave a column alone.
+    Args:
+        dice: the source of randomness.
+        table: an empty table.
+        monkeypatch: sets WINDROW_CRASH.
+        unavailable_share: share of rows that leave a column unchanged.
     """
     deletes, windows = not table.versioned, dice.randint(1, 5)
     dead, log = divide_log(
@@ -93,7 +99,7 @@ def run_random_log(
         else dice.sample(range(windows), windows)
     ):
         run = partial(table.commit, log, number)
-        to_the_end(run, run)  # as a retry would, whether it is there or not
+        to_the_end(run, run)  # a retry runs again, whether the window was committed or not
         if dice.random() < 0.3:
             earlier_number = dice.choice(sorted(table.generations))
             old_generation, replayed = (
@@ -123,8 +129,9 @@ def run_random_log(
 
 
 def replay_between(table: Keyed) -> None:
-    """A window whose refused messages lie before and behind those that it took, with a
-    later window that tells of one of the keys.
+    """Replays dead letters whose offsets are before and after the window's accepted messages.
+
+    A later window changes one of the keys.
     """
     log = log_of(
         [[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []],
@@ -150,11 +157,14 @@ def replay_between(table: Keyed) -> None:
 def out_of_order(
     table: Keyed, meanwhile: Callable[[Callable[[], object]], object] = lambda turn: turn()
 ) -> str:
-    """A newer window first: it updates a key and takes another one out.
+    """Commits windows out of order, and returns the table's mistakes.
 
-    Then the older one, beside which another window is committed.
+    1. A newer window updates a key, and deletes another.
+    2. The older window is committed, beside a third window.
 
-    `meanwhile`: takes that other run, and sees that it has its turn.
+    Args:
+        table: the table.
+        meanwhile: runs the third window's commit at some point.
     """
     log = log_of(
         [[Change(A, 1)], [Change(B, 1)], [Change(("c", 1), 1)]],
@@ -170,20 +180,21 @@ def out_of_order(
 
 
 def tags(table: Keyed) -> dict[Any, int | None]:
-    """The tag of each row."""
+    """Returns the tag of each row."""
     return {key: row.tag for key, row in table.held_rows().items()}
 
 
 class KeyedTableContract:
-    """Runs unchanged on every kind of table with a primary key.
+    """The suite for every kind of table with a primary key.
 
-    `LOGS`: how many random ones a test takes.
+    Attributes:
+        LOGS: number of random logs per test.
     """
 
     LOGS = 10
 
     def table(self, kind: str, rows: Any = ROWS) -> Keyed:
-        """A new table with a key of `KEYS`."""
+        """Returns a new table with a key of `KEYS`."""
         raise NotImplementedError
 
     @pytest.mark.some(1)
@@ -192,8 +203,9 @@ class KeyedTableContract:
     def test_random_logs_fold_into_the_table(
         self, part: int, kind: str, dice: random.Random, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of random logs, in any order, with replays, dead-letter replays, crashes, repeated runs
-        and narrower models: the fold is in the table.
+        """Random logs, in any order of windows, give the rows of the fold.
+
+        The runs have replays, dead-letter replays, crashes, repeated runs and narrower models.
         """
         for _ in range(self.LOGS):
             seed = dice.randrange(2**32)
@@ -204,7 +216,9 @@ class KeyedTableContract:
 
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
     def test_an_older_window_does_not_undo_a_newer_one(self, order: list[int]) -> None:
-        """Neither a row nor a delete of before comes back, whenever its window is committed."""
+        """A row or delete of an older window never replaces a newer one, whenever the older
+        window is committed.
+        """
         table = self.table("upsert")
         log = log_of(
             [[Change(A, 1)], [Change(B, 2)]],
@@ -217,7 +231,7 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_a_key_that_changes_is_a_delete_and_a_row(self) -> None:
-        """In one message the delete counts first, also of the same key."""
+        """In one message the delete counts before the row, also for the same key."""
         table = self.table("upsert")
         table.commit(
             log_of(
@@ -228,8 +242,9 @@ class KeyedTableContract:
         assert {key: row.amount for key, row in table.held_rows().items()} == {B: 3}
 
     def test_a_delete_marks(self) -> None:
-        """Where deletes mark, the key stays, with null in the columns that a row must
-        have; a row of the key makes it one again.
+        """With marks, a deleted key stays, with null in required columns.
+
+        A later row of the key replaces the mark.
         """
         table = self.table("marks")
         log = log_of(
@@ -253,7 +268,10 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_a_version_decides_before_the_log(self) -> None:
-        """The greatest version is the row, of two equal ones the later; null is the least."""
+        """The greatest version is the row; of two equal versions, the later.
+
+        A null version is the least.
+        """
         table = self.table("version")
         log = log_of(
             [[Change(A, 1, 5)], [Change(A, 2, 4)], [Change(B, 3, None)]],
@@ -266,10 +284,10 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
-        """What its keys were before nobody knows; where a later window tells of them,
-        it doesn't matter.
+        """A replacement that lacks a key of the old attempt is refused, and nothing changes:
+        the key's earlier row is unknown.
 
-        Nothing changes by the refusal.
+        It is allowed if a later window changes the key.
         """
         table = self.table("upsert")
         log = log_of(
@@ -280,18 +298,18 @@ class KeyedTableContract:
         for number in range(3):
             table.commit(log, number)
         less = log_of([], [[Change(A, 3)]], [])
-        table.commit(less, 1, replace=True)  # B's tombstone
+        table.commit(less, 1, replace=True)  # B's tombstone would be lost
         assert table.generations[1] == 0
-        table.commit(less, 0, replace=True)  # c
+        table.commit(less, 0, replace=True)  # c would be lost
         assert table.generations[0] == 0
-        table.commit(log_of([], [[Change(B, 7)]]), 1, replace=True)  # of A the last window tells
+        table.commit(log_of([], [[Change(B, 7)]]), 1, replace=True)  # the last window changes A
         assert table.generations[1] == 1
         assert {key: row.amount for key, row in table.held_rows().items()} == {B: 7, ("c", 1): 1}
         assert not table.find_mistakes()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
-        """Also where the table holds no row, and the new attempt nothing, in the bucket
-        of a key that the window took out.
+        """A replacement that lacks deletes of the old attempt is refused, even if the table
+        holds no row in their buckets.
         """
         table = self.table("upsert")
         log = log_of([[Change(("k", n), None)] for n in range(PER_WINDOW)])
@@ -301,8 +319,9 @@ class KeyedTableContract:
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_replayed_messages_count_where_they_lie(self, kind: str) -> None:
-        """A later message of the window itself stands, row or delete; an earlier one
-        goes; and older windows are told of the tombstones.
+        """Replayed messages count by their offsets: a later change of the same window wins.
+
+        Older windows see the tombstones.
         """
         table = self.table(kind)
         replay_between(table)
@@ -316,8 +335,8 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_racing_windows_all_arrive(self) -> None:
-        """Of runs that merge the same keys at the same moment each looks again until
-        its merge is on what is there.
+        """Runs that merge the same keys at the same time all commit: each looks again until its
+        merge is on the newest state.
         """
         table = self.table("upsert")
         log = random_log(random.Random(7), 4, deletes=True)
@@ -334,8 +353,10 @@ class KeyedTableContract:
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_a_row_keeps_what_its_change_leaves_alone(self, kind: str) -> None:
-        """Of the row in the table, or of the change before it in the window; a delete
-        between them, or no row, leaves nothing to keep, and such rows are counted apart.
+        """A change keeps the columns that it leaves unchanged, from the table's row or from an
+        earlier change in the window.
+
+        After a delete, or without a row, they are null, and such rows are counted.
         """
         table = self.table(kind)
         log = log_of(
@@ -366,7 +387,9 @@ class KeyedTableContract:
         assert [(m.kept_count, m.unknown) for m in merged] == [(1, 0), (1, 2), (1, 0), (1, 1)]
 
     def test_an_unknown_value_never_comes_late(self) -> None:
-        """Where a change found no row, an older window that would have brought one is refused."""
+        """An older window is refused if it would bring the row that a newer change with
+        unchanged columns didn't find.
+        """
         table = self.table("upsert")
         log = log_of([[Change(A, 1)]], [[Change(A, 2, keeps_tags=True)]])
         for number in (1, 0):
@@ -374,8 +397,8 @@ class KeyedTableContract:
         assert (table.generations, tags(table)) == ({1: 0}, {A: None})
 
     def test_what_would_have_been_kept_never_comes_late(self) -> None:
-        """An older window of a key that a later one kept something of, another attempt,
-        and a dead-letter replay: refused, nothing changes.
+        """A window is refused if it would change a value that a later window kept: an older
+        window, a new attempt, a dead-letter replay.
         """
         log = log_of(
             [[Change(A, 1)], [Change(B, 1)]],

@@ -1,8 +1,8 @@
-"""Random logs of rows and deletes, a table that they are merged into, and the fold that
-says what must be in it.
+"""Random logs of rows and deletes, a table with a primary key, and the fold that computes its
+rows.
 
-The fold knows nothing of tables: it goes through all messages of the committed windows
-in the order of windows, topic-partitions and offsets, and keeps a dict.
+The fold doesn't use tables. It reads all messages of the committed windows in the order of
+windows, topic-partitions and offsets, and keeps a dict.
 """
 
 from __future__ import annotations
@@ -52,17 +52,20 @@ NARROW = pa.schema(
         ROWS.field("tags"),
     ]
 )
-"""The same of an older model: the key and the version are narrower, too."""
+"""An older model of the same columns. The key and the version are narrower, too."""
 KEY = ("shop", "id")
 
 Key = tuple[str, int]
 
 
 class Change(NamedTuple):
-    """What a message does to a key.
+    """A message's change of a key.
 
-    `amount`: of its row; None: it takes the row out.
-    `keeps_tags`: it leaves the row's tags as they are.
+    Attributes:
+        key: the key.
+        amount: amount of the row; None deletes the row.
+        revision: version of the row.
+        keeps_tags: True if the change leaves the row's tags unchanged.
     """
 
     key: Key
@@ -72,16 +75,22 @@ class Change(NamedTuple):
 
 
 Message = list[Change]
-"""Deletes first, as in any message. Empty: filtered out."""
+"""Changes of a message, deletes first. Empty for a message that is filtered out."""
 
 Log = dict[int, list[list[Message]]]
-"""By window and partition the messages of their offsets."""
+"""Messages by window, partition and offset."""
 
 
 class Row(NamedTuple):
-    """What the table must hold of a key; `amount` None: it is marked as deleted.
+    """The row that a table must hold for a key.
 
-    `tag`: the number among its tags.
+    Attributes:
+        amount: amount of the row; None if it is marked as deleted.
+        revision: version of the row.
+        window: number of its window.
+        partition: partition of its message.
+        offset: offset of its message.
+        tag: the number in its tags.
     """
 
     amount: int | None
@@ -93,11 +102,11 @@ class Row(NamedTuple):
 
 
 ALONE = -1
-"""Stands for the tag of a row by itself, whose window says nothing of it."""
+"""The tag of a row whose window doesn't change it."""
 
 
 def place_changes(log: Log, number: int) -> list[tuple[Change, int, int]]:
-    """All changes of a window in their order, each with its partition and offset."""
+    """Returns all changes of a window in order, each with its partition and offset."""
     return [
         (change, partition, number * PER_WINDOW + index)
         for partition, message_lists in enumerate(log[number])
@@ -107,7 +116,7 @@ def place_changes(log: Log, number: int) -> list[tuple[Change, int, int]]:
 
 
 def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
-    """What a window by itself says of each of its keys."""
+    """Returns the last change of each key within a window."""
     row_by_key: dict[Key, Row] = {}
     for change, partition, offset in place_changes(log, number):
         tag = (
@@ -128,7 +137,7 @@ def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
 
 
 def fold(committed: Mapping[int, dict[Key, Row]], marks: bool, versioned: bool) -> dict[Key, Row]:
-    """The last word on each key; `committed`: what each window says."""
+    """Returns the last change of each key in a table, from the last changes of each window."""
     table: dict[Key, Row] = {}
     for number in sorted(committed):
         for key, row in committed[number].items():
@@ -145,9 +154,7 @@ def _revision(row: Row) -> tuple[bool, int]:
 def last_words(
     committed: Mapping[int, dict[Key, Row]], number: int, versioned: bool
 ) -> dict[Key, Row]:
-    """The keys that nobody but a window tells of: what the table holds of them, or
-    doesn't, is its doing.
-    """
+    """Returns the keys whose last change is in this window."""
     if versioned:
         return {
             key: row for key, row in fold(committed, True, True).items() if row.window == number
@@ -161,7 +168,7 @@ def last_words(
 def count_unknown(
     committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool
 ) -> int:
-    """Of how many keys a replacement of a window leaves open what they were before it."""
+    """Returns the number of keys whose earlier row is unknown when a window is replaced."""
     old_rows = last_words(committed, number, versioned)
     return sum(
         key not in new or (versioned and _revision(new[key]) < _revision(row))
@@ -172,9 +179,14 @@ def count_unknown(
 def random_log(
     dice: random.Random, windows: int, *, deletes: bool, keys: int = 6, unavailable_share: float = 0
 ) -> Log:
-    """Few keys, so that they meet; amounts that are there once.
+    """Returns a log with few keys, so that changes meet, and with unique amounts.
 
-    `unavailable_share`: how many rows leave tags alone.
+    Args:
+        dice: the source of randomness.
+        windows: number of windows.
+        deletes: True if messages may delete.
+        keys: number of keys.
+        unavailable_share: share of rows that leave tags unchanged.
     """
     keys_of_log = [(shop, number) for shop in ("a", "b") for number in range(keys // 2)]
     amounts = iter(range(10**6))
@@ -210,7 +222,7 @@ def random_log(
 
 
 def join_logs(log: Log, more: Log, number: int) -> Log:
-    """The log with more messages in one window, in places where it has none."""
+    """Returns the log with more messages in one window, at offsets without changes."""
     return {
         **log,
         number: [
@@ -221,7 +233,9 @@ def join_logs(log: Log, more: Log, number: int) -> Log:
 
 
 def divide_log(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
-    """Messages of one share, and all others, each in its place."""
+    """Returns the log divided in two: a random share of the messages, and the others, at their
+    offsets.
+    """
     parts: tuple[Log, Log] = ({}, {})
     for number, partitions in log.items():
         chosen = [[dice.random() < share for _ in messages] for messages in partitions]
@@ -235,11 +249,18 @@ def divide_log(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
 
 @dataclass
 class Keyed:
-    """A table, what was committed to it, and what must be in it.
+    """A table with a primary key, its committed changes, and the rows that it must hold.
 
-    Each kind of sink has a class of it.
+    Each kind of sink has a subclass.
 
-    `uri`: the table's place, as that class has places.
+    Attributes:
+        uri: location of the table, in the subclass's form.
+        key: the primary key.
+        committed: last change of each key, by window number.
+        generations: generation of each committed window.
+        sink: the sink of the current process.
+        attempts: number of attempts so far.
+        rows: the model's columns.
     """
 
     uri: str
@@ -256,30 +277,30 @@ class Keyed:
 
     @property
     def versioned(self) -> bool:
-        """Returns whether versions decide."""
+        """True if versions decide which row of a key is kept."""
         return self.key.version is not None
 
     def reopen(self) -> None:
-        """As another process would."""
+        """Replaces the sink by a new one, as in another process."""
         self.sink = self.make_sink()
 
     def make_sink(self) -> Any:
-        """A sink of its own."""
+        """Returns a new sink."""
         raise NotImplementedError
 
     def read(self) -> list[dict[str, Any]]:
-        """All rows that readers see."""
+        """Returns all rows that readers see."""
         raise NotImplementedError
 
     def turn_to(self, rows: pa.Schema) -> None:
-        """As a process with another model, which may have looked at the table long ago."""
+        """Replaces the sink by one with another model."""
         self.rows = rows
         self.reopen()
 
     def stage_window(
         self, log: Log, number: int, generation: int, sink: Any = None
     ) -> tuple[Any, list[Staged]]:
-        """What the tasks would bring."""
+        """Stages a window, and returns its receipt and its staged splits."""
         self.attempts += 1
         attempt, target = f"a{self.attempts}", sink or self.sink
         planned = plan(target, number)
@@ -291,7 +312,9 @@ class Keyed:
         return receipt(planned, staged, generation, attempt), staged
 
     def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
-        """One run of a window, to its end or to a crash; the table must be as told after it."""
+        """Runs a window to its end or to a crash, and notes the changes that the table must
+        hold then.
+        """
         new = last_changes(log, number, self.versioned)
         generation = (
             self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
@@ -302,8 +325,8 @@ class Keyed:
         self._commit(window_receipt, staged, new, open_keys, is_repeated=is_repeated)
 
     def replay_dead_letters(self, log: Log, accepted: Log, number: int) -> None:
-        """The same of a dead-letter replay of a committed window: `accepted` messages join those of
-        the log, where its window has none.
+        """Replays dead letters of a committed window: `accepted` messages join the log's at
+        offsets without changes.
         """
         generation = self.generations[number] + 1
         free = [
@@ -351,7 +374,7 @@ class Keyed:
             )
             if arrived:
                 self.committed[number], self.generations[number] = new, generation
-        # windows that are run once, in their order, are never refused so
+        # windows that are run once, in order, are never refused for this reason
         if "left values as they were" in refused:
             assert generation or any(later_number > number for later_number in self.committed)
             return
@@ -363,18 +386,18 @@ class Keyed:
         assert arrived != is_repeated
 
     def crash(self, run: Callable[[], None]) -> None:
-        """One of these where WINDROW_CRASH may end it."""
+        """Runs a commit or a replay; a crash by WINDROW_CRASH reopens the table."""
         try:
             run()
         except CrashError:
             self.reopen()
 
     def expected_rows(self) -> dict[Key, Row]:
-        """What must be in the table."""
+        """Returns the rows that the table must hold."""
         return fold(self.committed, self.key.marks, self.versioned)
 
     def held_rows(self) -> dict[Key, Row]:
-        """What is in it; each key once."""
+        """Returns the rows that the table holds, and asserts that each key is there once."""
         rows = self.read()
         numbers = {window(n).key: n for n in range(100)}
         row_by_key = {
@@ -393,7 +416,7 @@ class Keyed:
         return row_by_key
 
     def findings(self) -> list[Finding]:
-        """Verification's word on table and receipts."""
+        """Returns verification's findings about table and receipts."""
         audit = self.make_sink().audit()
         assert audit.keyed is not None
         return compare_merged(
@@ -405,8 +428,8 @@ class Keyed:
         )
 
     def find_mistakes(self) -> str:
-        """Where the table isn't what it must be, by the fold and by verification;
-        nothing if it is.
+        """Returns a text with each difference from the fold, and each finding of verification;
+        "" if there are none.
         """
         held_rows, expected = self.held_rows(), self.expected_rows()
         unlike = {
@@ -428,7 +451,7 @@ class Keyed:
 def _staged(
     stager: Any, split: Split, message_list: Sequence[Message], schema: pa.Schema
 ) -> Staged:
-    """One split, in two batches."""
+    """Stages one split in two batches."""
     all_messages = messages(split)
     rows = deletes = valid = 0
     for start in (0, PER_WINDOW // 2):

@@ -1,4 +1,4 @@
-"""Tables in this process as tests have them; a place is a name."""
+"""Tables in memory for tests. A location is a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sinks.world import SinkWorld
 
 
 class MemoryWorld(SinkWorld):
-    """A table is its sink, so there is one process alone."""
+    """Tables in memory. A table is its sink, so there is only one process."""
 
     def new_location(self, folder: Path, server: Any) -> str:
         del server

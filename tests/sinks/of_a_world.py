@@ -16,7 +16,7 @@ from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 
 
 class OfAWorld(SinkUnderTest):
-    """A kind whose `SinkWorld` says all of it."""
+    """A sink under test that its `SinkWorld` makes."""
 
     world: SinkWorld
 

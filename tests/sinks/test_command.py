@@ -1,4 +1,4 @@
-"""The command as it is, on pipelines with each kind of sink but Kafka's."""
+"""The command on pipelines with each kind of sink except Kafka."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ SINKS = {
 
 
 def level(stage: Stage) -> str:
-    """Doctor's word on the table."""
+    """Returns the level of doctor's check of the table."""
     checks = stage.json("doctor", stage.spec, code=0)["checks"]
     return str(next(check["level"] for check in checks if check["name"] == "sink"))
 
 
 @pytest.mark.parametrize("kind", SINKS)
 def test_a_pipeline_runs_on_it(stage: Stage, request: pytest.FixtureRequest, kind: str) -> None:
-    """From its spec: doctor, run, replay, show, dead letters, verify with everything read back,
-    and sweep; where rows are copied out of what was staged, nothing of that is left.
+    """doctor, run, replay, show, dead letters, verify --deep and sweep work on each kind.
+
+    Kinds that copy rows from staged files leave no staged file.
     """
     url = request.getfixturevalue("database") if kind == "postgres" else ""
     stage.sink(SINKS[kind].replace("DATABASE", url))
@@ -203,8 +204,10 @@ def test_a_pipeline_runs_on_it(stage: Stage, request: pytest.FixtureRequest, kin
     ],
 )
 def test_mistakes_are_told(stage: Stage, section: str, says: str) -> None:
-    """What a kind doesn't have, what can't go together and what can't be: each with its place and
-    what it takes, and with its line if the section alone tells; no secret is repeated.
+    """Wrong options, wrong combinations and impossible values are refused with their place in
+    the spec, and without secrets.
+
+    An error within the section has its line.
     """
     stage.sink(section)
     message = stage.json("show", stage.spec, code=2)["error"]["message"]

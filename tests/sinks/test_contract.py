@@ -1,4 +1,4 @@
-"""The contract suites on every kind of sink but Kafka's, which has its own module."""
+"""The contract suites on every kind of sink except Kafka, which has its own module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.ingest.testing.contracts.sink_keyed import SinkKeyedContract
 from windrow.ingest.testing.contracts.sink_metadata import SinkMetadataContract
 
 _delta, _files, _postgres, _routes = (pytest.mark.some(1) for _ in range(4))
-"""A case that several classes with one of these have is run by one of them."""
+"""Marks: a case that several classes with the same mark have is run by one of them."""
 
 
 class _Appends(
@@ -40,7 +40,7 @@ class _Appends(
 
 
 class TestMemory(_Appends):
-    """The twin in memory."""
+    """The contract on tables in memory."""
 
     world = MemoryWorld()
 
@@ -48,7 +48,7 @@ class TestMemory(_Appends):
 @pytest.mark.slow
 @pytest.mark.some(1)
 class TestDelta(_Appends):
-    """On real Delta tables."""
+    """The contract on Delta tables."""
 
     world = DeltaWorld()
 
@@ -58,13 +58,15 @@ class TestDelta(_Appends):
 class TestDeltaKeyed(
     OfAWorld, SinkKeyedContract, SweepContract, SinkGridsContract, DeadLettersContract
 ):
-    """With a primary key: where no two rows have one key, it is as any other table."""
+    """The contract on Delta tables with a primary key; rows with different keys behave as in
+    other tables.
+    """
 
     world = DeltaKeyedWorld()
 
 
 class TestDeltaMarked(TestDeltaKeyed):
-    """Where what is deleted stays as its key."""
+    """The contract on Delta tables in which deleted keys stay."""
 
     world = DeltaKeyedWorld(marks=True)
 
@@ -72,7 +74,7 @@ class TestDeltaMarked(TestDeltaKeyed):
 @pytest.mark.slow
 @_files
 class TestParquet(_Appends):
-    """On a real disk."""
+    """The contract on tables of Parquet files."""
 
     world = FilesWorld()
 
@@ -80,7 +82,7 @@ class TestParquet(_Appends):
 @pytest.mark.slow
 @_files
 class TestJsonLines(OfAWorld, SinkAuditContract, SinkChecksumsContract, SinkMetadataContract):
-    """What depends on how rows are written."""
+    """The suites that depend on the file format, on JSON lines."""
 
     world = FilesWorld("jsonl")
 
@@ -88,14 +90,14 @@ class TestJsonLines(OfAWorld, SinkAuditContract, SinkChecksumsContract, SinkMeta
 @pytest.mark.slow
 @pytest.mark.some(1)
 class TestIceberg(_Appends):
-    """With its catalog in SQLite."""
+    """The contract on Iceberg tables, with the catalog in SQLite."""
 
     world = IcebergWorld()
 
 
 @pytest.mark.some(1)
 class TestSqlite(_Appends):
-    """In a file."""
+    """The contract on SQLite tables."""
 
     world = SqliteWorld()
 
@@ -103,7 +105,7 @@ class TestSqlite(_Appends):
 @pytest.mark.slow
 @_postgres
 class TestPostgres(_Appends):
-    """On a real server."""
+    """The contract on PostgreSQL tables."""
 
     world = PostgresWorld()
 
@@ -118,13 +120,13 @@ class TestPostgresKeyed(
     SinkMetadataContract,
     DeadLettersContract,
 ):
-    """With a primary key."""
+    """The contract on PostgreSQL tables with a primary key."""
 
     world = PostgresKeyedWorld()
 
 
 class TestPostgresMarked(TestPostgresKeyed):
-    """Where what is deleted stays as its key."""
+    """The contract on PostgreSQL tables in which deleted keys stay."""
 
     world = PostgresKeyedWorld(marks=True)
 
@@ -140,7 +142,7 @@ class TestRoutesInMemory(_Appends):
 @pytest.mark.slow
 @_routes
 class TestRoutes(_Appends):
-    """A Delta table, one of SQLite, and another Delta table for the rest."""
+    """The contract on a Delta table, an SQLite table, and another Delta table for the rest."""
 
     world = RoutesWorld()
     capabilities = Capabilities(atomic="table")

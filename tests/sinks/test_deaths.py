@@ -1,5 +1,5 @@
-"""Every sink, killed in every way at every point: the next run commits each message
-exactly once.
+"""Every sink, killed in every way at every point: the next run commits each message exactly
+once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ pytestmark = pytest.mark.slow
 
 
 class Stage(NamedTuple):
-    """A prepared sink of a kind, and windows for one test after the other."""
+    """A prepared sink and the job of its attempts.
+
+    Attributes:
+        kind: the kind of sink.
+        job: an attempt on the sink.
+        numbers: numbers of windows that no test has used.
+    """
 
     kind: SinkWorld
     job: Job
@@ -37,7 +43,9 @@ class Stage(NamedTuple):
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """One place for all tests of a kind: it may need a server of its own."""
+    """A prepared sink of each kind, for all tests of the kind: its server may take long to
+    start.
+    """
     folder: Path = tmp_path_factory.mktemp("deaths")
     kind = world_of(request.param)
     with kind.serve_location(folder) as location:
@@ -52,7 +60,7 @@ def stage(
 
 
 def short_parameters(parameters: Sequence[str], *kept_parameters: str) -> list[object]:
-    """Parameters, of which `make test` takes these."""
+    """Returns the parameters; those not in `kept_parameters` get the mark `long`."""
     return [
         value if value in kept_parameters else pytest.param(value, marks=pytest.mark.long)
         for value in parameters
@@ -60,14 +68,16 @@ def short_parameters(parameters: Sequence[str], *kept_parameters: str) -> list[o
 
 
 def ends(job: Job) -> int | None:
-    """An attempt in a process of its own; its exit code."""
+    """Runs an attempt in another process, and returns its exit code."""
     process = worker.start(job)
     process.join(120)
     return process.exitcode
 
 
 def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
-    """All of this window is there exactly once; `first`: by this attempt."""
+    """Asserts that each message of the window is there exactly once, and that `first` is the
+    attempt.
+    """
     fresh = stage.kind.sink_at(stage.job.location)
     report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
     assert report.ok, str(report)
@@ -78,8 +88,10 @@ def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
 @pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before", "commit.after"))
 @pytest.mark.parametrize("death", short_parameters(("kill", "raise"), "kill"))
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
-    """Killed, or failed: another attempt finds the commit exactly if it had been sent,
-    and every message is there once.
+    """After a kill or an error at any point, the next attempt finds the commit exactly if it
+    had been sent.
+
+    Every message is there once.
     """
     job = stage.job.but(window=next(stage.numbers))
     assert ends(job.but(attempt="first", crash=f"{point}:{death}")) == (
@@ -90,8 +102,8 @@ def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
 
 
 def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
-    """Killed where only this kind comes by, between two of its commits: another attempt goes on
-    from there.
+    """After a kill at a point that only this kind has, between two of its commits, the next
+    attempt goes on from there.
     """
     for point in stage.kind.points[len(POINTS) :]:
         job = stage.job.but(window=next(stage.numbers))
@@ -102,8 +114,8 @@ def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
 
 @pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
-    """Stopped at a point, it wakes when its retry has finished: it reports the retry's
-    receipt, and writes nothing.
+    """A run that is stopped, and wakes after its retry, reports the retry's receipt and writes
+    nothing.
     """
     job = stage.job.but(window=next(stage.numbers))
     zombie = worker.start(job.but(attempt="zombie", crash=f"{point}:stop"))
@@ -128,7 +140,9 @@ def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_retry_dies_too(stage: Stage, point: CrashPoint) -> None:
-    """Killed at a point, and the retry at the next one; the third attempt ends it."""
+    """After a kill, and a kill of the retry at the next point, the third attempt finishes the
+    window.
+    """
     job = stage.job.but(window=next(stage.numbers))
     following = POINTS[(POINTS.index(point) + 1) % len(POINTS)]
     assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
@@ -141,8 +155,9 @@ KILLS = 10
 
 
 def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
-    """An attempt that is killed so long after its commits began, unless it is over by
-    then: its exit code, and how long they took.
+    """Runs an attempt that is killed `delay` seconds after its commits began, if it still runs.
+
+    Returns the exit code, and the seconds that it took.
     """
     gate = time.monotonic() + 0.3
     process = worker.start(job.but(gate=gate))
@@ -155,8 +170,8 @@ def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
 @pytest.mark.some(1)
 @pytest.mark.sampled(1, of=4)
 def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> None:
-    """Ten commits killed, one in each tenth of the time that a commit takes; the
-    retries leave each window there once.
+    """After commits killed in each tenth of their time, the retries leave each window there
+    once.
     """
     took = sorted(meets(stage.job.but(window=next(stage.numbers)), None)[1] for _ in range(3))[1]
     codes = []

@@ -1,5 +1,5 @@
-"""Files that are gone, cut or flipped, and a disk that is full: each is told in a
-sentence, and none of it is a bug of windrow's.
+"""Missing, cut or flipped files, and a full disk: each raises an error with a sentence, and
+never BugError.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def make_sink(tmp_path: Path, kind: str) -> Any:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -> None:
-    """Whatever verification and the dead letters' readers ask, the answer is a
-    sentence; of a file that is gone or cut a finding.
+    """Verification and the readers of dead letters answer a harmed file with a sentence; a
+    missing or cut file is a finding.
     """
     sink = make_sink(tmp_path, kind)
     data_paths = [
@@ -83,7 +83,7 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
     assert len(data_paths) == 4
     for path in {("_dead/" in str(path)): path for path in data_paths}.values():
         content = path.read_bytes()
-        # of texts, counts tell the rest
+        # for text files the counts find the rest
         for harmed in (
             (None, b"", content[: len(content) // 2]) if path.suffix == ".parquet" else (None,)
         ):
@@ -107,8 +107,9 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, 2, 40, 700])
 def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, room: int) -> None:
-    """Wherever in the file its room ends: it is said, and what cleans up behind it says
-    nothing else.
+    """A full disk while rows are staged raises UnreachableError, at any position in the file.
+
+    The clean-up raises nothing else.
     """
     sink = make_sink(tmp_path, kind)
     planned = plan(sink, 1)

@@ -1,5 +1,5 @@
-"""Dates and times that have no text, found wherever they lie; and what the sinks that
-write texts say of them.
+"""Dates and times outside the years 1 to 9999, which have no ISO text, and the errors of sinks
+that write texts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _time_array(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.A
 
 @pytest.mark.parametrize(("kind", "width", "good", "bad"), EDGES)
 def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[int]) -> None:
-    """The first and the last moment of the years 1 to 9999 have a text, and no other has."""
+    """Exactly the times of the years 1 to 9999 have a text."""
     assert find_outside_calendar({"t": _time_array(kind, width, good)}) is None
     for number in bad:
         misfits = find_outside_calendar({"t": _time_array(kind, width, [*good, number, number])})
@@ -82,8 +82,9 @@ MAPS = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a"
     ],
 )
 def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
-    """In structs, lists and maps, cut or not, at the row that holds it; what lies under
-    a null is nobody's.
+    """A time outside the calendar is found at any depth, with its row, also in slices.
+
+    A value under a null doesn't count.
     """
     misfits = find_outside_calendar({"ok": pa.array([None] * len(column), DAY), "x": column})
     assert (None if misfits is None else (misfits[0].tolist(), misfits[1])) == (
@@ -109,8 +110,10 @@ def _staged(factory: Any, column: pa.Array) -> None:
 def test_what_has_no_text_is_refused_at_its_offset(
     tmp_path: Path, kind: Any, which: tuple[Any, Any, int]
 ) -> None:
-    """Files of texts and messages name topic-partition, offset and column, and nothing
-    of the value; where it is a number it may be any.
+    """A time without a text is refused with topic-partition, offset and column, and without the
+    value, in text files and messages.
+
+    Where times are written as numbers, any time is accepted.
     """
     arrow, width, number = which
     column = _time_array(arrow, width, [0, 0, number])
@@ -151,9 +154,7 @@ def test_what_has_no_text_is_refused_at_its_offset(
 
 
 def test_json_in_a_database() -> None:
-    """A date within a `jsonb` is one that the server reads; a column of dates holds the
-    others itself.
-    """
+    """A date within `jsonb` must be one that the server reads. A column of dates holds any date."""
     misfits = find_unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert misfits is not None
     assert (misfits[0].tolist(), misfits[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")

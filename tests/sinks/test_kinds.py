@@ -1,5 +1,5 @@
-"""The table of kinds: a spec's `sink` section is read by the model of its kind, and
-nothing of another kind is loaded.
+"""The table of kinds: the model of its kind reads a spec's `sink` section, and no other kind is
+loaded.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ATTRIBUTES = {
 
 
 def refusal_of(sink: object) -> str:
-    """What is said of a section."""
+    """Returns the error for a section."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp"))
     return str(caught.value)
 
 
 def schema_mistakes(sink: object) -> list[str]:
-    """What the schema for editors says of it."""
+    """Returns the errors of the JSON schema for a section."""
     errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
         {**ATTRIBUTES, "sink": sink}
     )
@@ -43,8 +43,8 @@ def schema_mistakes(sink: object) -> list[str]:
 
 @pytest.mark.parametrize("name", ["hudi", "Delta", "", 7, None, ["delta"]])
 def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
-    """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with the kind
-    that is meant, or else with all of them.
+    """An unknown kind is refused at `sink.kind`, with a similar kind's name, or else with all
+    names.
     """
     hint = "did you mean delta?" if "elta" in str(name) else f"known are {', '.join(KINDS)}"
     assert f"sink.kind: there is no such kind here; {hint}" in refusal_of(
@@ -53,14 +53,14 @@ def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
 
 
 def test_without_a_kind_it_is_delta() -> None:
-    """The kind may be left out, as it always could."""
+    """Without a kind it is delta."""
     spec = parse_spec({**ATTRIBUTES, "sink": {"path": "lake"}}, Path("/tmp"))
     assert (spec.sink.kind, spec.sink_path()) == ("delta", "/tmp/lake")
 
 
 def test_options_belong_to_their_kind() -> None:
-    """Each kind has its own options, known and missing; another's are unknown keys, and
-    near misses find its own.
+    """Each kind has its own options: missing ones are named, another kind's are unknown, and
+    typos get a suggestion.
     """
     assert (
         parse_spec(
@@ -76,7 +76,9 @@ def test_options_belong_to_their_kind() -> None:
 
 
 def test_a_secret_in_a_path_is_not_repeated() -> None:
-    """A table's place is kept for ever: a password in it is refused, and not shown."""
+    """A password in a table's path is refused and not repeated, because the path is kept for
+    ever.
+    """
     message = refusal_of({"path": "s3://user:hunter2@bucket/t"})
     assert "sink.path: must not hold a user or a password" in message
     assert "hunter2" not in message
@@ -101,7 +103,7 @@ def test_a_secret_in_a_path_is_not_repeated() -> None:
     ],
 )
 def test_editors_get_the_options_of_each_kind(sink: dict[str, Any], says: list[str]) -> None:
-    """The schema of a spec holds a section against its own kind alone."""
+    """The JSON schema of a spec checks a section against its own kind only."""
     mistakes = schema_mistakes(sink)
     assert len(mistakes) == len(says), mistakes
     assert all(any(mistake.startswith(expected) for mistake in mistakes) for expected in says), (
@@ -110,14 +112,14 @@ def test_editors_get_the_options_of_each_kind(sink: dict[str, Any], says: list[s
 
 
 def test_every_line_of_the_table_leads_to_a_kind() -> None:
-    """Each entry loads, and its section takes the name under which it stands."""
+    """Each entry of the table of kinds loads, and its section accepts the entry's name."""
     for name in KINDS:
         model = section_at(KINDS[name])
         assert model.model_fields["kind"].annotation.__args__ == (name,)  # type: ignore[union-attr]
 
 
 def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
-    """Who reads the table of kinds loads none of them, and who reads a spec loads no deltalake."""
+    """Reading the table of kinds loads no kind, and reading a spec doesn't load deltalake."""
     script = (
         "import sys, windrow.ingest.config.load; from pathlib import Path; assert"
         " 'windrow.ingest.sinks.delta.kind' not in"
@@ -146,7 +148,7 @@ def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
     ids=str,
 )
 def test_dead_letters_are_where_their_asset_says(sink: dict[str, Any]) -> None:
-    """The place of the dead letters that pages and messages tell is where they are written."""
+    """Dead letters are written to the place that pages and messages name."""
     kind = parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp")).sink
     store: Any = kind.dead_letters(Path("/tmp"))
     assert kind.dead_place(Path("/tmp")).removeprefix("postgresql://") == store.store.location

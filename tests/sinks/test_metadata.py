@@ -1,4 +1,4 @@
-"""Metadata columns on a Delta table: chosen, renamed, added later; and how they are built."""
+"""Metadata columns of a Delta table: chosen, renamed, added later, and how they are built."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LATER = [name for name in TYPES if name not in ALWAYS]
 
 
 def make_sink(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaBoth:
-    """Prepared as all of these tests do."""
+    """Returns a prepared sink."""
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS, metadata)
     sink.prepare()
     return sink
 
 
 def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
-    """A window with its dead letters."""
+    """Commits a window and its dead letters."""
     receipt, staged = staged_receipt(sink, number, generation)
     sink.commit_dead(receipt.plan, receipt.attempt, staged)
     assert isinstance(sink.commit(receipt, staged), Done)
@@ -50,8 +50,8 @@ def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
 def test_headers_as_a_map(
     messages: list[list[tuple[str, bytes | None]]], data: st.DataObject
 ) -> None:
-    """Whatever piece of a batch: one map per message, of equal keys the last value, and
-    nothing else.
+    """Headers become one map per message with the last value of each key, also for a slice of a
+    batch.
     """
     first = data.draw(st.integers(0, len(messages)))
     count = data.draw(st.integers(0, len(messages) - first))
@@ -69,8 +69,8 @@ def test_headers_as_a_map(
 def test_ordinals_number_the_rows_of_each_message(
     rows: list[int], first: int, data: st.DataObject
 ) -> None:
-    """From 0 on, whatever offsets lie between: in a batch, and in a part of one that
-    begins with a message's first row.
+    """Ordinals number each message's rows from 0, also in a slice that begins with a message's
+    first row.
     """
     offsets = [first + 3 * i for i, count in enumerate(rows) for _ in range(count)]
     skipped = sum(rows[: data.draw(st.integers(0, len(rows)))])
@@ -81,14 +81,15 @@ def test_ordinals_number_the_rows_of_each_message(
 
 
 def test_headers_without_equal_keys_keep_their_order() -> None:
-    """The usual case is taken over as it is."""
+    """Headers without equal keys are taken over unchanged."""
     messages = [[("b", b"1"), ("a", None)], [], [("a", b"2")]]
     assert last_headers(pa.array(messages, HEADERS)).to_pylist() == messages
 
 
 def test_the_columns_of_a_table(tmp_path: Path) -> None:
-    """In one order, the window's last; never null are only those that no table goes
-    without, so that all others can be added later.
+    """Metadata columns have one order, the window's last.
+
+    Only the required ones are not null, so all others can be added later.
     """
     fields = DeltaTable(make_sink(tmp_path, RENAMED).uri).schema().fields
     assert [f.name for f in fields] == [*ROWS.names, *RENAMED.values()]
@@ -97,8 +98,9 @@ def test_the_columns_of_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None:
-    """A table takes any other metadata column later: older rows have nulls there, new
-    ones values; also where staging came before.
+    """Any optional metadata column can be added later: older rows have nulls, new rows values.
+
+    Files staged before are accepted.
     """
     base = {n: c for n, c in DEFAULT.items() if n in ALWAYS}
     old = make_sink(tmp_path, base)
@@ -129,8 +131,8 @@ def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None
 def test_any_other_change_of_an_existing_table_is_refused(
     tmp_path: Path, metadata: Mapping[str, str], says: str
 ) -> None:
-    """A metadata column that is left out or renamed later is a changed schema, as any
-    column is; nothing is done.
+    """Leaving out or renaming a metadata column is refused as a changed schema, and nothing
+    changes.
     """
     commit(make_sink(tmp_path, DEFAULT), 0)
     version = DeltaTable(str(tmp_path / "orders")).version()
@@ -140,8 +142,8 @@ def test_any_other_change_of_an_existing_table_is_refused(
 
 
 def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
-    """Also where nothing is prepared: a replacement by the wrong column would take
-    other windows' rows with it.
+    """A sink with another window column is refused by each call, because a replacement would
+    delete other windows' rows.
     """
     commit(make_sink(tmp_path, RENAMED), 0)
     other_sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
@@ -155,9 +157,7 @@ def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
 
 
 def test_filters_find_their_rows(tmp_path: Path) -> None:
-    """Maps, lists and bytes beside them hide no row from a reader that filters, on a
-    column that Delta keeps bounds of or on none.
-    """
+    """A filter finds its rows beside maps, lists and bytes, on columns with and without bounds."""
     sink = make_sink(tmp_path, RENAMED)
     for number in range(3):
         commit(sink, number)
@@ -184,7 +184,7 @@ def test_filters_find_their_rows(tmp_path: Path) -> None:
 
 
 def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
-    """With a renamed window column too it takes what no commit names, and nothing else."""
+    """With a renamed window column, a sweep removes only files that no commit names."""
     sink = make_sink(tmp_path, RENAMED)
     commit(sink, 0)
     committed = staged_paths(sink.uri)
@@ -196,7 +196,7 @@ def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_under_any_name(tmp_path: Path) -> None:
-    """What verification asks of a table goes by the mapping too."""
+    """Verification uses the renamed metadata columns."""
     sink = make_sink(tmp_path, RENAMED | {"topic": 'the-"topic"'})
     commit(sink, 0)
     rows = sink.audit()

@@ -1,6 +1,4 @@
-"""The names of a table's parts: identities never collide, whatever pipelines and
-attempts are called.
-"""
+"""Names of a table's parts: two pipelines or attempts never get the same name."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.j
 
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> None:
-    """Two attempts never share a note, whatever pipelines and attempts are called; and
-    a note says whose it is.
+    """Two attempts never share a note, whatever their names are, and a note names its window
+    and attempt.
     """
     first_window, second_window = Window(a, 1, 2), Window(c, 1, 2)
     assert (note("dead", first_window, b) == note("dead", second_window, d)) == ((a, b) == (c, d))
@@ -35,7 +33,7 @@ def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> 
 
 @given(TEXT, TEXT)
 def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
-    """Two texts never become one name part, and none needs escaping."""
+    """Two texts never become the same part of a name, and no part needs escaping."""
     assert (to_safe_name(a) == to_safe_name(b)) == (a == b)
     assert to_safe_name(a).replace("-", "").replace("_", "").isalnum()
     assert to_safe_name(a).isascii()
@@ -43,7 +41,7 @@ def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
 
 @given(STARTS | st.integers(0, 10**9))
 def test_a_staged_path_needs_no_escaping(start: Label) -> None:
-    """Whatever the window, its folder's name is plain."""
+    """The folder of any window has a plain name."""
     assert re.fullmatch(
         r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet",
         staged_path(window_folder(label_text(start)), "a/1"),

@@ -1,4 +1,4 @@
-"""Races of two runs: every kind of sink wins them, and each broken twin loses one to the same
+"""Races of two runs: every real sink passes them, and each broken twin fails one by the same
 checker.
 """
 
@@ -47,16 +47,20 @@ KINDS = ("memory", "delta", "delta-keyed", "files", "iceberg", "postgres", "sqli
 
 
 class Course:
-    """Where two runs race. `breaks`: breaks the run that is late, which waits for no lock then.
+    """A world in which two runs race.
 
-    `reported`: the receipts of all commits that were said to be done.
+    Attributes:
+        breaks: breaks the late run, which then waits for no lock; None for the real sink.
+        reported: receipts of all commits that were reported as done.
     """
 
     def __init__(self, world: SinkWorld, breaks: Break | None = None) -> None:
         self.world, self.breaks, self.reported = world, breaks, list[Receipt]()
 
     def run(self, race: Race, location: str) -> Report:
-        """What was told, the table must hold: the checker says whether it does."""
+        """Runs a race, and returns the checker's report: the table must hold all reported
+        commits.
+        """
         early = self.world.sink_at(location)
         early.prepare()
         race(self, early, self.world.reopen(early))
@@ -82,7 +86,7 @@ class Course:
             self.reported.append(window_receipt)
 
     def late(self, sink: Any, window_receipt: Any, staged: Any, turn: Callable[[], object]) -> None:
-        """The commit of the late run, which is overtaken between its look and its put."""
+        """Commits the late run, which is overtaken between its look and its put."""
         if self.breaks is None:
             self.world.let_overtake(sink, turn)
         else:
@@ -99,13 +103,13 @@ def _meet(numbers: tuple[int, int], generation: int, course: Course, early: Any,
 
 
 def an_empty_window(course: Course, early: Any, late: Any) -> None:
-    """Generation 0 took no row (a wrong schema), and both replace it."""
+    """Races two replacements of generation 0, which has no row because of a wrong schema."""
     course.commit(early, receipt(plan(early, 0), [], 0, "nothing"), [])
     _meet((0, 0), 1, course, early, late)
 
 
 def windows_that_overlap(course: Course, early: Any, late: Any) -> None:
-    """Of two ledgers: B commits most of A's offsets as window 5."""
+    """Races A with window 5 of another ledger, which has most of A's offsets."""
     planned = plan(early, 5, offsets=(0, PER_WINDOW - 1))
     files = stage(early, planned, 0, "B", dead=False)
     b = receipt(planned, files, 0, "B")
@@ -137,8 +141,8 @@ def location(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
 @pytest.mark.parametrize("race", RACES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_real_sink_wins(kind: str, location: str, race: str) -> None:
-    """A looks; B runs from beginning to end; A writes: of each message that was told to be there
-    one row is there.
+    """A race of the real sink (A looks, B runs, A writes) leaves one row of each reported
+    message.
     """
     race_report = Course(make_world(kind)).run(RACES[race], location)
     assert race_report.ok, str(race_report)
@@ -169,5 +173,5 @@ TWINS: list[tuple[str, Break, str]] = [
 @pytest.mark.some(10)
 @pytest.mark.parametrize(("kind", "twin", "race"), TWINS)
 def test_the_checker_catches_the_twin(kind: str, location: str, twin: Break, race: str) -> None:
-    """A row is there twice, a window is lost, or its log is torn."""
+    """The checker finds a doubled row, a lost window or a torn log of each twin."""
     assert not Course(make_world(kind), twin).run(RACES[race], location).ok

@@ -1,5 +1,5 @@
-"""What windrow keeps of a window, and somebody has harmed: it is told, nothing is written over
-it, and its exact text puts it back.
+"""Receipts and pages that were harmed: the damage is reported, never overwritten, and the exact
+text restores them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ HARMS: list[tuple[str, Callable[[Path], None] | str]] = [
 
 
 def apply(sink: Any, kind: str, harm: Any, folder: Path) -> None:
-    """Harm the first window, with what a user has for it."""
+    """Harms the first window with a user's own tools."""
     if kind == "sqlite":
         with closing(sqlite3.connect(sink.store.path, isolation_level=None)) as file:
             assert file.execute(harm).rowcount
@@ -83,7 +83,9 @@ def commit(sink: Any, number: int, attempt: str = "a1") -> Any:
 
 
 def test_the_text_of_another_generation(tmp_path: Path) -> None:
-    """What the ledger keeps of a receipt is its own text, also once a later one replaced it."""
+    """The ledger's text of a receipt is that receipt's own, also after a later generation
+    replaced it.
+    """
     world = world_of("sqlite")
     sink = world.sink_at(world.new_location(tmp_path, None))
     sink.prepare()
@@ -96,7 +98,7 @@ def test_the_text_of_another_generation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
 def test_columns_that_nobody_asks_for_are_not_read(kind: str, tmp_path: Path) -> None:
-    """Dead letters are counted by their attempts alone, however long their messages are."""
+    """Counting dead letters reads only the column of attempts, however long the messages are."""
     world = world_of(kind)
     sink = world.sink_at(world.new_location(tmp_path, None))
     sink.prepare()
@@ -112,8 +114,10 @@ def test_columns_that_nobody_asks_for_are_not_read(kind: str, tmp_path: Path) ->
 def test_what_is_kept_of_a_window_is_told_and_restored(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, harm: Any
 ) -> None:
-    """No look answers for the window, and it isn't written again; other windows go on where a
-    page says which offsets they have; the ledger's copy puts it back as it was, and no other text.
+    """A harmed receipt is reported and restored.
+
+    No look finds the window, and it isn't written again. Other windows go on if a page has its
+    offsets. Only the ledger's text restores it.
     """
     world, key = world_of(kind), window(0).key
     server = request.getfixturevalue(world.server) if world.server else None

@@ -1,6 +1,7 @@
-"""The models of numbered logs, of manifests and of a catalog's swap don't drift from the code:
-what real sinks that look, and put under the number that follows, do in races, deaths and lost
-answers, they can do, too.
+"""The models of numbered logs, manifests and a catalog's swap against the code.
+
+The models can do each step that real sinks do in races, deaths and lost answers: look, and put
+under the next number.
 """
 
 from __future__ import annotations
@@ -52,13 +53,17 @@ __all__ = ["recorder"]
 pytestmark = pytest.mark.slow
 
 once = pytest.mark.some(1)
-"""A case that both classes have is run by one of them."""
+"""A mark: a case that both classes have is run by one of them."""
 
 
 class RecordedTable(Recorded):
-    """Before a `WindowTable`: looks and puts are steps. A version is the model's number.
+    """A mix-in before a `WindowTable`: it records looks and puts.
 
-    `loses`: the first put isn't answered, and whether it arrives.
+    A version is the model's number.
+
+    Attributes:
+        window: key of the window that is committed.
+        loses: True if the first put arrives without an answer, False if it doesn't arrive.
     """
 
     window = ""
@@ -99,13 +104,13 @@ class RecordedTable(Recorded):
 
 
 def open_recorded(kind: str, location: str, recorder: Recorder, who: str) -> Any:
-    """A run's sink, recorded."""
+    """Opens the recorded sink of a run."""
     return record_sink(world_of(kind).sink_at(location), recorder, who, RecordedTable)
 
 
 @pytest.fixture
 def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
-    """Runs' sinks on one prepared table."""
+    """A function that opens runs' sinks on one prepared table."""
     location = world_of(kind).new_location(tmp_path / "table", None)
     world_of(kind).sink_at(location).prepare()
     return partial(open_recorded, kind, location, recorder)
@@ -117,7 +122,11 @@ def _killed_at(make: Make, point: CrashPoint) -> None:
 
 
 class NumberedTraces(SharedTraces):
-    """`kind`: of the sink."""
+    """Traces of sinks with numbered commits.
+
+    Attributes:
+        kind_: the kind of sink.
+    """
 
     kind_: str
 
@@ -126,7 +135,9 @@ class NumberedTraces(SharedTraces):
         return self.kind_
 
     def test_a_race_is_followed(self, make: Make, recorder: Recorder) -> None:
-        """A looks; B runs from beginning to end; A's put is taken, and it looks again."""
+        """The model follows a race: A looks, B runs from beginning to end, A's put is refused,
+        and A looks again.
+        """
         waiting = make("A")
         run_between(waiting, partial(commit_window, make("B")))
         assert isinstance(commit_window(waiting), AlreadyDone)
@@ -142,7 +153,9 @@ class NumberedTraces(SharedTraces):
 
     @pytest.mark.parametrize("arrives", [True, False])
     def test_a_lost_answer_is_followed(self, make: Make, recorder: Recorder, arrives: bool) -> None:
-        """Whether the put arrived or not, the sink looks, and puts only what isn't there."""
+        """The model follows a put with a lost answer: the sink looks, and puts only what isn't
+        there.
+        """
         losing = make("A")
         losing.loses = arrives
         assert isinstance(commit_window(losing), Done)
@@ -153,7 +166,7 @@ class NumberedTraces(SharedTraces):
 
     @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
     def test_a_kill_is_followed(self, make: Make, recorder: Recorder, point: CrashPoint) -> None:
-        """A is killed right before or behind its put; B finds what A left."""
+        """The model follows a kill right before or after A's put: B finds what A left."""
         assert is_killed(_killed_at, make, point)
         assert isinstance(
             commit_window(make("B")), AlreadyDone if point == "commit.after" else Done
@@ -161,7 +174,7 @@ class NumberedTraces(SharedTraces):
         follow_trace(self.model(), recorder)
 
     def test_a_trace_without_a_look_is_not_followed(self, make: Make, recorder: Recorder) -> None:
-        """A put that nothing was looked at before is no step of the model's."""
+        """The model doesn't follow a put without a look."""
         commit_window(make("A"))
         trace = [e for e in recorder.trace() if e.name != "look"]
         assert [e.name for e in refused_events(self.model(), "one window twice", trace)] == ["put"]
@@ -169,28 +182,30 @@ class NumberedTraces(SharedTraces):
 
 @once
 class TestDelta(NumberedTraces):
-    """Rows are appended."""
+    """Traces of Delta tables without a primary key."""
 
     kind_, model = "delta", NumberedLog
 
 
 @once
 class TestDeltaKeyed(NumberedTraces):
-    """The changes are merged between look and put, on each state anew."""
+    """Traces of Delta tables with a primary key: each try merges the changes into the newest
+    state.
+    """
 
     kind_, model = "delta-keyed", NumberedLog
 
 
 @pytest.mark.some(1)
 class TestFiles(NumberedTraces):
-    """Put by hard links."""
+    """Traces of tables of files, which put by hard links."""
 
     kind_, model = "files", Manifests
 
 
 @pytest.mark.some(1)
 class TestIceberg(NumberedTraces):
-    """In a folder, whose catalog is in SQLite."""
+    """Traces of Iceberg tables in a folder, with the catalog in SQLite."""
 
     kind_, model = "iceberg", Catalog
 
@@ -211,8 +226,8 @@ class TestIceberg(NumberedTraces):
 def test_a_twin_is_not_followed(
     kind: str, make: Make, recorder: Recorder, twin: Break, version: int
 ) -> None:
-    """A put that is answered ok under a number that was taken, or another number than the one
-    behind the look: the models can't.
+    """The models don't follow a twin's put under a number that is taken, or that isn't the next
+    after its look.
     """
     waiting = make("A")
     twin(waiting)

@@ -1,9 +1,9 @@
-"""Nothing is refused when rows are staged: whatever value a column's type has, a table of any
-kind gives it back, and its neighbours.
+"""Values of every column type: staging refuses none, and a table of any kind gives them back
+unchanged.
 
-A decoder gives exactly the columns' types (`tests/contracts/decoder_contract.py`), so
-there is no stage of dead letters behind the rules: what can't be staged is a bug in a
-format or a transform, and refuses its window.
+A decoder gives exactly the columns' types (`tests/contracts/decoder_contract.py`), so there are
+no dead letters after the rules. A value that can't be staged is a bug in a format or a
+transform, and refuses its window.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ WORLDS: dict[str, SinkWorld] = {
     "postgres": PostgresWorld(),
 }
 ODD = "we\"i'rd {x}, $1 select; 日本\\"
-"""A name that Delta alone doesn't take, for Spark can't read it."""
+"""A name that every kind accepts except Delta, because Spark can't read it."""
 
 
 def comes_back(sink: Any, rows: pa.RecordBatch) -> None:
-    """Rows are written, committed, and read back as they were, with their checksums."""
+    """Commits rows, and asserts that they are read back unchanged, with their checksums."""
     receipt = commit_rows(sink, rows)
     back = sum_by_split(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
     assert (back.checksums, back.outside) == (tuple(s.checksums.rows for s in receipt.splits), 0)
     batches = list(sink.audit().contents(receipt.window))
     for field in rows.schema:
         if isinstance(sink, PostgresBoth) and pa.types.is_nested(field.type):
-            continue  # jsonb keeps neither the order of keys nor -0.0, which no checksum sees
+            continue  # jsonb doesn't keep the order of keys nor -0.0, and checksums ignore both
         read = [repr(value) for batch in batches for value in batch[field.name].to_pylist()]
         expected = [repr(value) for value in rows[field.name].to_pylist()] * len(receipt.splits)
         assert sorted(read) == sorted(expected), field.name
@@ -59,8 +59,8 @@ def comes_back(sink: Any, rows: pa.RecordBatch) -> None:
 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_every_value_comes_back(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
-    """All types at once, with their extremes, nulls and odd ones, NaN and -0.0 among them; in CSV
-    those that are no nests.
+    """Values of all types in one table come back: extremes, nulls, NaN and -0.0; in CSV without
+    nested types.
     """
     world = WORLDS[kind]
     longest = max(len(values) for _, values in VALUES.values())
@@ -85,7 +85,7 @@ def test_every_value_comes_back(request: pytest.FixtureRequest, tmp_path: Path, 
 def test_whatever_a_column_can_hold_comes_back(
     kind: str, data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]
 ) -> None:
-    """Each extreme leaves the rows beside it unharmed."""
+    """Any values come back, and an extreme value doesn't change the rows beside it."""
     schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
     count = data.draw(st.integers(1, 6))
     values = [

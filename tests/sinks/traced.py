@@ -1,5 +1,5 @@
-"""What tests that hold real sinks to a model have in common: runs that a recorder
-listens to, each with its name in the model.
+"""Helpers for tests that compare real sinks with a model: recorded runs, each with its name in
+the model.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ from windrow.ingest.testing.contracts.windows import run_together, staged_receip
 
 
 class Recorded:
-    """Before a kind of sink. `who`: the run, as the model calls it."""
+    """A mix-in before a sink.
+
+    Attributes:
+        recorder: the recorder.
+        who: the model's name of the run.
+    """
 
     recorder: Recorder
     who: str
 
     def listen(self, recorder: Recorder, who: str) -> Any:
-        """The sink itself."""
+        """Records all later steps, and returns the sink."""
         self.recorder, self.who = recorder, who
         return self
 
@@ -45,22 +50,22 @@ class Recorded:
 
 
 def record_sink(sink: Any, recorder: Recorder, who: str, kind: type[Any] = Recorded) -> Any:
-    """Has the steps of an opened sink recorded."""
+    """Makes an opened sink a recorded one, and returns it."""
     sink.__class__ = type("Recorded", (kind, type(sink)), {})
     return sink.listen(recorder, who)
 
 
 Make = Callable[[str], Any]
-"""Opens the sink of a run of this name, recorded."""
+"""Opens the recorded sink of a run with this name."""
 
 
 class SharedTraces:
-    """What every kind's runs do; its module has the fixture `make`."""
+    """Traces that every kind shares. Its module has the fixture `make`."""
 
     model: type[Protocol]
 
     def test_two_windows_at_once_are_followed(self, make: Make, recorder: Recorder) -> None:
-        """Both commit; whoever is second looks again."""
+        """The model follows two windows at once: both commit, and the second looks again."""
         run_together(
             [partial(commit_window, make("A")), partial(commit_window, make("B"), window=1)]
         )
@@ -68,7 +73,7 @@ class SharedTraces:
         assert [e.outcome for e in trace if e.outcome] == ["Done", "Done"]
 
     def test_replays_are_followed(self, make: Make, recorder: Recorder) -> None:
-        """One replay stands on the other."""
+        """The model follows two replays, the second of them a replay of the first."""
         commit_window(make("Z"))
         recorder.file.write_text("")
         commit_window(make("B"), 1)
@@ -79,13 +84,13 @@ class SharedTraces:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """An empty one."""
+    """An empty recorder."""
     (tmp_path / "trace").touch()
     return Recorder(tmp_path / "trace")
 
 
 def commit_window(sink: Any, generation: int = 0, window: int = 0) -> Any:
-    """A run of a window up to its end."""
+    """Runs a window to its end."""
     receipt, staged = staged_receipt(sink, window, generation, sink.who)
     sink.commit_dead(receipt.plan, sink.who, staged)
     return sink.commit(receipt, staged)
@@ -94,37 +99,37 @@ def commit_window(sink: Any, generation: int = 0, window: int = 0) -> Any:
 def follow_trace(
     model: Protocol, recorder: Recorder, scenario: str | Scenario = "one window twice"
 ) -> list[Event]:
-    """The trace, once the model has followed all of it."""
+    """Asserts that the model can follow the whole trace, and returns the trace."""
     trace = recorder.trace()
     assert refused_events(model, scenario, trace) == [], "\n".join(map(str, trace))
     return trace
 
 
 def steps(trace: Sequence[Event]) -> list[tuple[str, str, str | None]]:
-    """Whose, which, and what came of them."""
+    """Returns run, name and reply of each step."""
     return [(event.who, event.name, event.reply) for event in trace]
 
 
 def start_process(run: Callable[..., object], *args: Any) -> BaseProcess:
-    """A run in a process of its own."""
+    """Starts a run in another process."""
     process = SERVER.Process(target=run, args=args)
     process.start()
     return process
 
 
 def join_process(process: BaseProcess) -> int | None:
-    """Its exit code."""
+    """Waits for a process, and returns its exit code."""
     process.join(60)
     return process.exitcode
 
 
 def is_killed(run: Callable[..., object], *args: Any) -> bool:
-    """Returns whether a run in a process of its own ends as its crash point has it."""
+    """Returns whether a run in another process is killed by its crash point."""
     return join_process(start_process(run, *args)) == -signal.SIGKILL
 
 
 def take_turn_before(owner: Any, name: str, turn: Callable[[], object]) -> None:
-    """Another run gets its turn once, before the first call of a sink's method."""
+    """Calls `turn` once, before the first call of a sink's method."""
     real = getattr(owner, name)
 
     def once(*args: Any, **more: Any) -> Any:

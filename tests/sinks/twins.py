@@ -1,7 +1,7 @@
-"""Broken commits, each one step from the loop, on a store of any kind that puts under numbers.
+"""Broken commits for any store with numbered puts.
 
-A suite that can't tell them from the real one proves nothing. What breaks a store itself is in
-the kind's own `twins`.
+Each differs from the real commit loop in one step. A test suite that passes with a twin proves
+nothing. Broken stores are in the `twins` module of each kind.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from windrow.ingest.testing.contracts.commit_hooks import moved_to, on_put
 
 
 def _newest(sink: Any) -> Any:
-    """The store's states as no hook sees them."""
+    """Opens the store's newest state without hooks."""
     return type(sink.store).writing(sink.store)
 
 
 def retries_blindly(sink: Any) -> None:
-    """Finds that another commit came first, and puts its rows behind that one without a look."""
+    """Makes a sink that puts after a conflict without a new look."""
 
     def put(state: Any, change: TableChange) -> Answer:
         put_answer: Answer = state.put(change)
@@ -31,7 +31,7 @@ def retries_blindly(sink: Any) -> None:
 
 
 def writes_on_the_newest(sink: Any) -> None:
-    """Loads the newest state right before it puts, as a writer by path does."""
+    """Makes a sink that loads the newest state right before it puts, as a writer by path does."""
 
     def put(state: Any, change: TableChange) -> Answer:
         with _newest(sink) as newest:
@@ -41,7 +41,7 @@ def writes_on_the_newest(sink: Any) -> None:
 
 
 def takes_a_conflict_for_its_own(sink: Any) -> None:
-    """Believes that it was itself who came first."""
+    """Makes a sink that takes a conflict as its own commit."""
 
     def put(state: Any, change: TableChange) -> Answer:
         put_answer: Answer = state.put(change)
@@ -51,7 +51,7 @@ def takes_a_conflict_for_its_own(sink: Any) -> None:
 
 
 def sends_again(sink: Any) -> None:
-    """Takes its answer for lost, and sends the same rows again."""
+    """Makes a sink that sends the same rows again, as if the answer was lost."""
 
     def put(state: Any, change: TableChange) -> Answer:
         put_answer: Answer = state.put(change)

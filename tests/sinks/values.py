@@ -1,4 +1,4 @@
-"""Values of every type that a column may have: those at the edges, and any."""
+"""Values of every type that a column may have: extreme ones, and any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 DAYS = (-719_162, 2_932_896)
 MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-"""The years 1 to 9999: a calendar type's values in every format."""
+"""Microseconds from the year 1 to 9999: the range of a timestamp in every format."""
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:
@@ -20,7 +20,9 @@ def integers(bits: int) -> st.SearchStrategy[int]:
 
 
 def raw(kind: pa.DataType, low: int, high: int) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
-    """Of a type that stands for a number: its edges, and what lies between."""
+    """Returns a strategy for a type that is stored as a number: its extremes, and numbers
+    between.
+    """
     width = pa.int32() if kind == pa.date32() else pa.int64()
     return kind, (st.integers(low, high) | st.sampled_from([low, high])).map(
         lambda n: pa.scalar(n, width).cast(kind).as_py()
@@ -56,7 +58,7 @@ PLAIN: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 def nested(
     inner: tuple[pa.DataType, st.SearchStrategy[Any]],
 ) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
-    """Lists, structs and maps of a type."""
+    """Returns a strategy for lists, structs and maps of a type."""
     kind, values = inner
     lists = st.lists(st.none() | values, max_size=3)
     entries = st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(
@@ -69,7 +71,7 @@ def nested(
                 pa.struct([pa.field("a", kind), pa.field("b", pa.string())]),
                 st.fixed_dictionaries({"a": st.none() | values, "b": st.none()}),
             ),
-            # a Delta table takes none
+            # Delta tables have no such maps
             *([] if "timestamp[us]" in str(kind) else [(pa.map_(pa.string(), kind), entries)]),
         ]
     )
@@ -233,7 +235,10 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Arrow tells the digits of decimals in structs by the first one."""
+    """Returns an array.
+
+    Structs are built by field, because Arrow takes the digits of decimals from the first value.
+    """
     if not pa.types.is_struct(kind):
         return pa.array(values, kind)
     inner = [pa.array([None if v is None else v[f.name] for v in values], f.type) for f in kind]

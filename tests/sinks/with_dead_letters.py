@@ -1,4 +1,4 @@
-"""Sinks with their dead letters at hand, as a pipeline has both."""
+"""Sinks that have their dead letters, as in a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 
 class DeltaSink(delta.DeltaSink):
-    """A Delta table, which rows are appended to unless it has a primary key."""
+    """A Delta table, with or without a primary key."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class DeltaSink(delta.DeltaSink):
 
 
 class DeltaBoth(WithDeadLetters, DeltaSink):
-    """On Delta tables."""
+    """A Delta table with its dead letters."""
 
     def __init__(self, uri: str, *args: Any, **more: Any) -> None:
         super().__init__(uri, *args, **more)
@@ -39,7 +39,7 @@ class DeltaBoth(WithDeadLetters, DeltaSink):
 
 
 class DeltaKeyedBoth(DeltaBoth):
-    """On Delta tables with a primary key."""
+    """A Delta table with a primary key, and its dead letters."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class DeltaKeyedBoth(DeltaBoth):
 
 
 class MemoryBoth(WithDeadLetters, MemorySink):
-    """In memory."""
+    """A table in memory with its dead letters."""
 
     def __init__(self, name: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
         super().__init__(name, schema, metadata)

@@ -1,4 +1,4 @@
-"""How tests have a kind of sink: a `SinkWorld` each. `tests.sinks.worlds` lists them."""
+"""Kinds of sinks for tests: each has a `SinkWorld`. `tests.sinks.worlds` lists them."""
 
 from __future__ import annotations
 
@@ -18,79 +18,84 @@ from windrow.ingest.testing.contracts.commit_hooks import answer_puts, before_lo
 from windrow.ingest.testing.contracts.windows import ROWS, produced_messages
 
 Break = Callable[[Any], object]
-"""Breaks one step of an opened sink's commits."""
+"""A function that breaks one step of an opened sink's commits."""
 
 POINTS = CRASH_POINTS[CRASH_POINTS.index("plan.before") :]
-"""Where an attempt may die: all that a run comes by once the boundaries are frozen."""
+"""Crash points of an attempt: all points of a run after the boundaries are frozen."""
 
 
 class SinkWorld(ABC):
-    """One kind of sink, as all suites have it.
+    """One kind of sink, for all suites.
 
-    A place is a text by which any process finds a table, whether it is there yet or not.
+    A location is a text by which any process finds a table, also before it exists.
     """
 
     server = ""
-    """The fixture whose server its places are on."""
+    """Name of the fixture with the server of its locations; "" for none."""
 
     twins: Sequence[Break] = ()
-    """Each breaks an opened sink, one step from the real one: chaos must catch it."""
+    """Functions that break an opened sink, one step each. The chaos runs must find each."""
 
     strikes: Sequence[Callable[[str], None]] = ()
-    """What may happen to the server of a place; each returns when it is up again."""
+    """Functions that harm the server of a location. Each returns when the server is up again."""
 
     locks = False
-    """A run that is stopped may hold what others wait for, and nothing takes it from it."""
+    """True if a run that is stopped at a crash point may hold a lock that others wait for."""
 
     locks_between = False
-    """The same, but at no named point."""
+    """True if a run that is stopped elsewhere may hold such a lock."""
 
     points = POINTS
-    """The crash points that an attempt comes by."""
+    """The crash points that an attempt passes."""
 
     race_point: CrashPoint = "commit.before"
     """The crash point between look and write."""
 
     arrived: tuple[CrashPoint, ...] = ("commit.after", "report.before")
-    """Who dies there has committed."""
+    """Crash points at which the window is committed."""
 
     @abstractmethod
     def new_location(self, folder: Path, server: Any) -> str:
-        """The place of a table that isn't there yet. `server`: the value of that fixture."""
+        """Returns the location of a new table.
+
+        Args:
+            folder: a folder for the table.
+            server: the value of the fixture `server`.
+        """
 
     @abstractmethod
     def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        """A sink at a place, with its dead letters at hand."""
+        """Returns a sink with its dead letters at a location."""
 
     @abstractmethod
     def pieces(self, sink: Any) -> list[pa.Table]:
-        """All visible rows, cut as the checker wants them."""
+        """Returns all visible rows, in pieces for the checker."""
 
     def sink_at(
         self, location: str, rows: pa.Schema = ROWS, metadata: Mapping[str, str] = DEFAULT
     ) -> Any:
-        """The same; another process opens it so, too."""
+        """Opens a sink at a location, as any process does."""
         sink = self.make_sink(location, rows, metadata)
         sink.opened_at = location
         return sink
 
     def reopen(self, sink: Any) -> Any:
-        """A sink on the same table as another process has it."""
+        """Returns a sink on the same table, as in another process."""
         return self.sink_at(sink.opened_at, sink.schema, sink.metadata)
 
     def twin_at(self, location: str, twin: str) -> Any:
-        """A broken sink."""
+        """Returns a broken sink."""
         sink = self.sink_at(location)
         self.by_name[twin](sink)
         return sink
 
     @property
     def by_name(self) -> dict[str, Break]:
-        """The twins by their names."""
+        """Twins by their names."""
         return {twin.__name__.replace("_", "-"): twin for twin in self.twins}
 
     def report(self, sink: Any, numbers: Iterable[int]) -> Report:
-        """The checker's word on windows that should be there, and on nothing else."""
+        """Returns the checker's report for exactly these windows."""
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
         return check(
@@ -103,17 +108,15 @@ class SinkWorld(ABC):
         )
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        """The next commit arrives, but its answer doesn't."""
+        """Makes the next commit arrive without an answer."""
         answer_puts(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
 
     def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
-        """Another run has its turn once, between look and put; or before the look, where that
-        one waits for a lock.
-        """
+        """Calls `turn` once between look and put; before the look if the look takes a lock."""
         (before_look if self.locks else run_between)(sink, turn)
 
     @contextmanager
     def serve_location(self, folder: Path) -> Iterator[str]:
-        """A new place in a folder, with the server that it needs, which may be struck."""
+        """Yields a new location in a folder, with its own server, which may be harmed."""
         yield self.new_location(folder, None)

@@ -1,4 +1,4 @@
-"""The kinds of sinks that suites, deaths and chaos run on: a line each."""
+"""The kinds of sinks for suites, deaths and chaos runs, one per line."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ WEAKER = {
     "kafka-at-least-once": "tests.sinks.kafka.worlds:AtLeastOnceWorld",
     "kafka-none": "tests.sinks.kafka.worlds:NoGuaranteeWorld",
 }
-"""Those that promise less than exactly once: what they don't promise is counted, and
-isn't wrong (`Capabilities.allows`).
+"""Kinds with weaker guarantees.
+
+Losses or duplicates that they allow are counted, and aren't wrong (`Capabilities.allows`).
 """
 
 KINDS = {**SINKS, **WEAKER}
@@ -32,7 +33,7 @@ KINDS = {**SINKS, **WEAKER}
 
 @cache
 def world_of(kind: str) -> SinkWorld:
-    """Loaded when it is asked for."""
+    """Imports and returns the world of a kind."""
     module, _, name = KINDS[kind].partition(":")
     world: SinkWorld = getattr(import_module(module), name)()
     return world

@@ -1,4 +1,7 @@
-"""A plan is refused where messages are gone, or may be; the error says which, and the ways out."""
+"""Data loss: a plan is refused if messages are gone, or may be.
+
+The error says which, and has the remedies.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from windrow.ingest.source.data_loss import WAY_OUT, doubts, refuse_lost
 
 
 def refuse_start_at(plan: Plan, start: int) -> None:
-    """The plan held against a log that starts at an offset."""
+    """Checks the plan against a log that starts at this offset."""
     refuse_lost(plan, {T0: start})
 
 
 def test_a_split_below_the_log_start_is_refused() -> None:
-    """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
+    """The error names the topic-partition, the wanted offsets, the log's start and the remedies."""
     plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     refuse_start_at(plan, 5)
     with pytest.raises(
@@ -46,8 +49,8 @@ def test_a_split_below_the_log_start_is_refused() -> None:
     ],
 )
 def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, part: str) -> None:
-    """Also where nothing is left to read: a window that expired whole must not pass as
-    one without messages.
+    """A boundary at a log start is refused, also if nothing is left to read: an expired window
+    must not count as empty.
     """
     plan = make_window_plan(start, stop)
     mark = next(
@@ -71,7 +74,7 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
 
 
 def test_who_asks_says_the_way_out() -> None:
-    """Of what is lost for certain, and of what may have been."""
+    """The caller's advice is used for a certain and for a possible loss."""
     lost_plan, doubted_plan = (
         make_window_plan(boundary(A, [5]), boundary(END, [9])),
         make_window_plan(boundary(A, [5], "log_start"), boundary(END, [9])),
@@ -83,9 +86,7 @@ def test_who_asks_says_the_way_out() -> None:
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:
-    """A position is wished, a removed topic is done with, and splits that were taken
-    out are let go.
-    """
+    """A position, a removed topic, and splits that were dropped aren't doubted."""
     refuse_start_at(make_window_plan(boundary(A, [5], "position"), boundary(END, [9])), 5)
     refuse_start_at(
         make_window_plan(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5

@@ -1,4 +1,4 @@
-"""The checker finds each kind of damage, alone, and nothing where nothing is wrong."""
+"""The checker finds each kind of damage, and nothing in a correct table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from windrow.ingest.testing.contracts.windows import (
 
 
 class State:
-    """What a table holds, to be damaged."""
+    """The content of a table, which a test damages."""
 
     def __init__(self, numbers: range) -> None:
         sink = MemoryBoth("orders", ROWS)
@@ -44,59 +44,59 @@ class State:
         self.dead = [sink.read_dead(r.window) for r in self.receipts]
 
     def report(self) -> Report:
-        """The checker's word."""
+        """Returns the checker's report."""
         return check(
             produced_messages(self.numbers), self.pieces, self.dead, self.receipts, content="id"
         )
 
 
 def drop_row(s: State) -> None:
-    """A row is gone."""
+    """Removes a row."""
     s.pieces[0] = s.pieces[0].slice(1)
 
 
 def repeat_piece(s: State) -> None:
-    """A file counts twice."""
+    """Adds a file's rows a second time."""
     s.pieces.append(s.pieces[0])
 
 
 def row_and_dead_letter(s: State) -> None:
-    """A dead letter is also there as a row."""
+    """Adds a row of a message that is a dead letter."""
     s.pieces.append(_with(s.pieces[0].slice(3, 1), "_offset", 3, pa.int64()))
 
 
 def unknown_offset(s: State) -> None:
-    """A row of a message that was never produced."""
+    """Adds a row of a message that was never produced."""
     s.pieces.append(_with(s.pieces[0].slice(0, 1), "_offset", 999, pa.int64()))
 
 
 def altered(s: State) -> None:
-    """A row says something else than its message."""
+    """Changes the content of a row."""
     s.pieces[0] = pa.concat_tables(
         [_with(s.pieces[0].slice(0, 1), "id", "other", pa.string()), s.pieces[0].slice(1)]
     )
 
 
 def swapped(s: State) -> None:
-    """Two rows of a file changed places."""
+    """Swaps two rows of a file."""
     s.pieces[0] = pa.concat_tables(
         [s.pieces[0].slice(1, 1), s.pieces[0].slice(0, 1), s.pieces[0].slice(2)]
     )
 
 
 def without_receipt(s: State) -> None:
-    """Rows are there, their receipt isn't."""
+    """Removes the receipt of existing rows."""
     s.receipts.pop()
 
 
 def in_another_window(s: State) -> None:
-    """A row stands under the wrong window."""
+    """Moves a row to the wrong window."""
     moved = _with(s.pieces[0].slice(0, 1), "_window", window(1).key, pa.string())
     s.pieces[0] = pa.concat_tables([moved, s.pieces[0].slice(1)])
 
 
 def miscounted(s: State) -> None:
-    """A receipt counts a message more than it says what became of it."""
+    """Changes a receipt so that it has read one message more than it accounts for."""
     first = s.receipts[0]
     splits = (
         msgspec.structs.replace(first.splits[0], read=first.splits[0].read + 1),
@@ -106,23 +106,23 @@ def miscounted(s: State) -> None:
 
 
 def untiled(s: State) -> None:
-    """The next window starts behind where the one before stopped."""
+    """Moves the start of a window after the end of the one before."""
     skipped = plan(s.sink, 1, offsets=(11, 20))
     s.receipts[1] = msgspec.structs.replace(s.receipts[1], plan=skipped, digest=skipped.digest)
 
 
 def overlapping(s: State) -> None:
-    """Two windows say they hold the same offsets."""
+    """Adds a receipt with offsets of another window."""
     s.receipts.append(receipt(plan(s.sink, 9, offsets=(5, 6)), [], 0, "a1"))
 
 
 def skipped_in_silence(s: State) -> None:
-    """Offsets were skipped, and the receipt passes for whole."""
+    """Changes a receipt so that it has skipped offsets, but isn't partial."""
     s.receipts[0] = msgspec.structs.replace(_skipping(s.receipts[0]), partial=())
 
 
 def skipped_twice(s: State) -> None:
-    """The total of skipped offsets is not the sum over the splits."""
+    """Changes a receipt so that its total of skipped offsets isn't the sum over its splits."""
     skipping = _skipping(s.receipts[0])
     s.receipts[0] = msgspec.structs.replace(
         skipping, counts=msgspec.structs.replace(skipping.counts, skipped=8)
@@ -130,7 +130,7 @@ def skipped_twice(s: State) -> None:
 
 
 def batch_missing(s: State) -> None:
-    """A micro-batch lies between two others, and isn't there."""
+    """Removes a micro-batch between two others."""
     first, second = s.receipts[:2]
     for i, (batch_receipt, number) in enumerate([(first, 0), (second, 2)]):
         numbered_window = Window("orders", number, number + 1)
@@ -147,9 +147,7 @@ def batch_missing(s: State) -> None:
 
 
 def _skipping(original: Receipt) -> Receipt:
-    """The receipt of a window that was told to go on without four messages, which were
-    its first split's.
-    """
+    """Returns the receipt of a window that has skipped four messages of its first split."""
     first = original.splits[0]
     less = msgspec.structs.replace(
         first,
@@ -166,9 +164,7 @@ def _skipping(original: Receipt) -> Receipt:
 
 
 def test_skipped_offsets_are_accounted_for() -> None:
-    """What a reader was told to go on without is neither lost nor invisible, if the
-    receipt says so.
-    """
+    """Skipped offsets are neither lost nor wrong if the receipt has them."""
     state = State(range(2))
     skipping = state.receipts[0] = _skipping(state.receipts[0])
     split = skipping.plan.splits[0]
@@ -194,7 +190,7 @@ def _kept(piece: pa.Table, tp: TopicPartition, skipped: range) -> pa.Array:
 
 
 def test_renamed_columns_are_found_under_their_names() -> None:
-    """The table may call its metadata columns as it likes; dead letters keep their own names."""
+    """Metadata columns may have other names in the table; dead letters keep the default names."""
     state = State(range(2))
     names = {name: f"kafka_{name}" for name in DEFAULT}
     renamed = [
@@ -212,7 +208,7 @@ def test_renamed_columns_are_found_under_their_names() -> None:
 
 
 def test_a_seam_is_no_tear() -> None:
-    """After a rebase, topics that are others, or left out, need not meet; those that stay must."""
+    """After a rebase only topics with the same id must tile."""
     state = State(range(2))
     first, second = state.receipts
     moved = plan_of(
@@ -227,7 +223,7 @@ def test_a_seam_is_no_tear() -> None:
 
 
 def several(*rows: tuple[int, int, str]) -> pa.Table:
-    """Rows of one window by offset, ordinal and content."""
+    """Returns rows of one window with offset, ordinal and content."""
     offsets, ordinals, contents = zip(*rows, strict=True)
     return pa.table(
         {
@@ -245,9 +241,9 @@ def several(*rows: tuple[int, int, str]) -> pa.Table:
     ("rows", "kind"),
     [
         ([(0, 0, "a"), (0, 1, "b"), (1, 0, "c")], None),
-        ([(0, 0, "a"), (1, 0, "c")], "lost"),
-        ([(0, 1, "b"), (1, 0, "c")], "lost"),
-        ([(0, 0, "a"), (0, 1, "b")], "lost"),
+        ([(0, 0, "a"), (1, 0, "c")], "missing"),
+        ([(0, 1, "b"), (1, 0, "c")], "missing"),
+        ([(0, 0, "a"), (0, 1, "b")], "missing"),
         ([(0, 0, "a"), (0, 1, "b"), (0, 1, "b"), (1, 0, "c")], "duplicated"),
         ([(0, 0, "a"), (0, 1, "b"), (0, 2, "x"), (1, 0, "c")], "invented"),
         ([(0, 0, "b"), (0, 1, "a"), (1, 0, "c")], "invented"),
@@ -256,19 +252,21 @@ def several(*rows: tuple[int, int, str]) -> pa.Table:
 def test_rows_of_one_message_are_told_apart_by_their_ordinal(
     rows: list[tuple[int, int, str]], kind: str | None
 ) -> None:
-    """Each must be there once with what it should hold; what is missing of a message is
-    lost, and one more is invented.
+    """Rows of one message differ by their ordinal: a missing row is lost, and one too many is
+    invented.
     """
     produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
     report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
     assert [
-        name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)
+        name
+        for name in ("missing", "duplicated", "invented", "out_of_order")
+        if getattr(report, name)
     ] == ([kind] if kind else [])
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
 def test_nothing_is_wrong(numbers: range) -> None:
-    """A table that holds what was produced is ok, and says so."""
+    """A table with exactly the produced messages is ok, and the report says so."""
     report = State(numbers).report()
     assert report.ok, str(report)
     assert "nothing lost" in str(report)
@@ -277,7 +275,7 @@ def test_nothing_is_wrong(numbers: range) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (drop_row, "lost"),
+        (drop_row, "missing"),
         (repeat_piece, "duplicated"),
         (row_and_dead_letter, "duplicated"),
         (unknown_offset, "invented"),
@@ -294,7 +292,7 @@ def test_nothing_is_wrong(numbers: range) -> None:
     ],
 )
 def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> None:
-    """Each kind of damage is reported under its own name, and in the text."""
+    """Each kind of damage is reported under its name and in the text."""
     state = State(range(2))
     damage(state)
     report = state.report()

@@ -1,4 +1,4 @@
-"""The engine without Spark keeps the contract of the real one."""
+"""The engine without Spark keeps the contract of engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.ingest.testing.engine import LocalEngine
 
 
 class TestLocalEngine(EngineContract):
-    """The contract, in this process."""
+    """The contract of engines, in this process."""
 
     dies = DiesInMemory
 

@@ -1,5 +1,6 @@
-"""The in-memory broker and its reader keep the contracts; what only they can do is
-tested here too.
+"""The in-memory broker and its reader keep the contracts of Kafka's.
+
+These tests also cover operations that Kafka doesn't offer.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ def logs(broker: MemoryBroker) -> Logs:
 
 
 class TestMemoryBroker(BrokerContract):
-    """The twin answers like Kafka."""
+    """The contract of brokers, in memory."""
 
 
 class TestMemoryReader(ReaderContract):
-    """The twin is read like Kafka."""
+    """The contract of readers, in memory."""
 
     def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
         assert isinstance(broker, MemoryBroker)
@@ -61,7 +62,7 @@ class TestMemoryReader(ReaderContract):
 
 
 def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:
-    """What a reader of the range gives."""
+    """Returns the offsets that a reader gives for a range."""
     return [
         o
         for b in batches_of(MemoryReader(broker, rows_max=3), Split("t", 0, start, stop))
@@ -76,8 +77,9 @@ def topic(broker: MemoryBroker) -> MemoryBroker:
 
 
 def test_compaction_keeps_the_newest_of_each_key(topic: MemoryBroker) -> None:
-    """Older messages of a key and aborted ones leave gaps; markers and the last entry
-    stay, and no offset is given again.
+    """Compaction leaves gaps for older messages of a key and for aborted ones.
+
+    Markers and the last entry stay. No offset is used again.
     """
     for key in (b"a", b"b", b"a"):
         topic.produce(TP, b"v", key=key)
@@ -92,7 +94,7 @@ def test_compaction_keeps_the_newest_of_each_key(topic: MemoryBroker) -> None:
 
 
 def test_compaction_stops_at_an_open_transaction(topic: MemoryBroker) -> None:
-    """What is not decided is not cleaned."""
+    """Compaction doesn't clean messages after an open transaction."""
     topic.produce(TP, b"v", key=b"a")
     with topic.transaction() as running:
         topic.produce(TP, b"v", key=b"a", transaction=running)
@@ -102,7 +104,7 @@ def test_compaction_stops_at_an_open_transaction(topic: MemoryBroker) -> None:
 
 
 def test_a_transaction_ends_once(topic: MemoryBroker) -> None:
-    """An exception in the block aborts; what ended can't end again, nor be written to."""
+    """A transaction ends once: an exception in its block aborts it, and later calls fail."""
     failed = topic.transaction()
     topic.produce(TP, b"v", transaction=failed)
     with pytest.raises(KeyError), failed:
@@ -118,7 +120,9 @@ def test_a_transaction_ends_once(topic: MemoryBroker) -> None:
 
 
 def test_a_message_without_a_timestamp(topic: MemoryBroker) -> None:
-    """It has a null timestamp of no type, and answers no instant."""
+    """A message without a timestamp has a null timestamp without a type, and no search by time
+    finds it.
+    """
     topic.produce(TP, b"v", timestamp=NO_TIMESTAMP)
     (batch,) = batches_of(MemoryReader(topic), Split("t", 0, 0, 1))
     assert batch.column("timestamp").to_pylist() == [None]
@@ -126,7 +130,7 @@ def test_a_message_without_a_timestamp(topic: MemoryBroker) -> None:
 
 
 def test_a_change_of_leader_shows_in_later_messages(topic: MemoryBroker) -> None:
-    """The epoch grows; messages keep the one that they were written in."""
+    """A new leader has a higher epoch, and messages keep the epoch in which they were written."""
     topic.produce(TP, b"v")
     assert topic.elect(TP) == 1
     topic.produce(TP, b"v")
@@ -136,8 +140,9 @@ def test_a_change_of_leader_shows_in_later_messages(topic: MemoryBroker) -> None
 
 
 def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
-    """What lay at the new end or beyond is lost, transactions and all; its offsets are
-    given again, in the next epoch.
+    """An unclean election loses messages from the new end on, with their transactions.
+
+    Their offsets are used again in the next epoch.
     """
     topic.produce(TP, b"v")
     running = topic.transaction()
@@ -146,7 +151,7 @@ def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
     assert topic.ends([TP]) == {TP: 1}
     assert topic.stable_ends([TP])[TP].leader_epoch == 1
     assert topic.produce(TP, b"w") == 1
-    running.commit()  # nothing of it is left here, so there is no marker
+    running.commit()  # its messages are lost, so there is no marker
     assert [(e.value, e.epoch) for e in topic.fetch(TP, 0, topic.ends([TP])[TP])[0]] == [
         (b"v", 0),
         (b"w", 1),
@@ -156,8 +161,9 @@ def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
 
 
 def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
-    """What is done to one is seen at the other; under read_uncommitted nothing that is
-    fetched is undecided or aborted.
+    """Both isolation levels show the same cluster.
+
+    With read_uncommitted no message counts as undecided or aborted.
     """
     dirty = topic.with_isolation("read_uncommitted")
     running = topic.transaction()
@@ -183,7 +189,10 @@ def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
 
 
 def test_offsets_that_a_group_refuses_are_told(topic: MemoryBroker) -> None:
-    """A group that refuses keeps what it had, until it works again; other groups don't care."""
+    """A group that refuses offsets keeps its old ones until it accepts again.
+
+    Other groups aren't affected.
+    """
     topic.commit_group("g", {TP: 1})
     topic.refuse_offsets("g", "consumers are at work in the group")
     assert topic.alter_offsets("g", {TP: 2}) == {TP: "consumers are at work in the group"}
@@ -194,7 +203,7 @@ def test_offsets_that_a_group_refuses_are_told(topic: MemoryBroker) -> None:
 
 
 def test_internal_topics_are_not_among_the_names(topic: MemoryBroker) -> None:
-    """Kafka's own are known by their names; two underscores alone make none."""
+    """Kafka's internal topics aren't listed; other topics with two underscores are."""
     topic.create_topic("__consumer_offsets")
     topic.create_topic("__mine")
     assert topic.names() == ["__mine", "t"]
@@ -208,7 +217,7 @@ def test_a_deleted_topics_offsets_are_forgotten(topic: MemoryBroker) -> None:
 
 
 def test_the_clock_stamps_markers() -> None:
-    """A marker carries the broker's clock, whatever its transaction's messages carry."""
+    """A marker has the broker's clock as its timestamp, whatever the timestamps of its messages."""
     broker = MemoryBroker(clock=lambda: 777)
     broker.create_topic("t")
     with broker.transaction() as running:
@@ -217,8 +226,8 @@ def test_the_clock_stamps_markers() -> None:
 
 
 def lay(broker: MemoryBroker, seed: int) -> None:
-    """A random layout of data, markers, aborted runs, interleaved transactions,
-    retention and gaps.
+    """Writes a random log of data, markers, aborted runs, interleaved transactions, retention
+    and gaps.
     """
     draw = random.Random(seed)
     running: list[object] = []
@@ -245,8 +254,10 @@ def lay(broker: MemoryBroker, seed: int) -> None:
 @settings(max_examples=examples(200))
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.floats(0, 1), max_size=6))
 def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[float]) -> None:
-    """Whole or cut anywhere, the splits of a random log give exactly its visible
-    messages, once, in order; the summaries add up.
+    """The splits of a random log, cut anywhere, give exactly its visible messages, once and in
+    order.
+
+    The summaries add up.
     """
     broker = MemoryBroker()
     broker.create_topic("t")
@@ -267,8 +278,10 @@ def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[f
 
 
 def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
-    """After retention, compaction and truncation the answer is what a look at every
-    message left gives, also where stamps fall.
+    """After retention, compaction and truncation, a search by time gives the first match among
+    the remaining messages.
+
+    This holds also if timestamps fall.
     """
     broker.create_topic("t")
     stamps = [90, 10, 50, 20, 70, 30, 60]
@@ -291,8 +304,9 @@ def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
 
 
 def test_where_the_messages_of_a_leader_epoch_end(topic: MemoryBroker) -> None:
-    """As Kafka answers it: where the next epoch began, the log's end for the newest
-    one, never below the log's start.
+    """The end of a leader epoch is the start of the next one, or the log's end for the newest.
+
+    It is never below the log's start.
     """
     for _ in range(6):
         topic.produce(TP, b"v")

@@ -9,7 +9,7 @@ from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 
 
 class TestMemoryDeadTopic(DeadTopicContract):
-    """The twin answers like the real one."""
+    """The contract of topics for dead letters, in memory."""
 
     @pytest.fixture
     def topic(self) -> MemoryDeadTopic:

@@ -1,5 +1,5 @@
-"""The twin's reader and broker keep the contract of logs that were cut off; and what
-only they can be shown: a cut in mid-read.
+"""The in-memory reader and broker keep the contract of logs that were cut off, also for a cut
+in the middle of a read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TP = TopicPartition("t", 0)
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Ten messages of one byte each."""
+    """A broker with ten messages of one byte each."""
     broker = MemoryBroker()
     broker.create_topic("t")
     write(broker, 10)
@@ -47,16 +47,14 @@ def reader(broker: MemoryBroker, on_loss: OnLoss) -> MemoryReader:
 def read(
     broker: MemoryBroker, split: Split, change: Callable[[], None] = lambda: None
 ) -> tuple[list[int], ReadSummary]:
-    """The offsets of a skipping read, in the middle of which (after two messages)
-    something happens to the log.
-    """
+    """Returns the offsets of a read with on_loss: skip. The log changes after two messages."""
     offsets: list[int] = []
     summary = reader(broker, "skip").read(split, after_first(change, offsets))
     return offsets, summary
 
 
 def after_first(change: Callable[[], None], offsets: list[int]) -> Take:
-    """Notes offsets, and has something happen once the first batch came."""
+    """Returns a function that collects offsets, and changes the log after the first batch."""
 
     def take(batch: pa.RecordBatch) -> None:
         if not offsets:
@@ -67,8 +65,8 @@ def after_first(change: Callable[[], None], offsets: list[int]) -> Take:
 
 
 def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
-    """What was given before stays given; the rest that is there is read, and all behind
-    it skipped.
+    """If a log is truncated while it is read, messages that were given stay, the remaining ones
+    are read, and the rest is skipped.
     """
     assert read(broker, Split("t", 0, 0, 10), lambda: broker.truncate(TP, 5)) == (
         list(range(5)),
@@ -81,7 +79,9 @@ def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
 
 
 def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> None:
-    """Told to fail, it is a data loss that says where the read stood and what is there."""
+    """With on_loss: fail, a truncation during a read raises DataLossError with the read's
+    position and the remaining offsets.
+    """
     offsets: list[int] = []
     with pytest.raises(
         DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5"
@@ -94,9 +94,7 @@ def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> No
 
 
 def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
-    """Where the plan knows the leader epoch, other messages at its offsets are none of
-    its own: a loss, as the client tells of it.
-    """
+    """If the plan has a leader epoch, other messages at its offsets are a loss."""
     split = Split("t", 0, 6, 10, broker.stable_ends([TP])[TP].leader_epoch)
     broker.truncate(TP, 3)
     write(broker, 9)
@@ -106,8 +104,8 @@ def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
 
 
 def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:
-    """A later leader behind the split's start, or from its start on, is what a planned
-    restart of a broker looks like.
+    """A clean change of leader, after or at the split's start, is no loss: a planned restart of
+    a broker does that.
     """
     split = Split("t", 0, 6, 12, broker.stable_ends([TP])[TP].leader_epoch)
     broker.elect(TP)
@@ -116,8 +114,9 @@ def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:
 
 
 def test_aborted_messages_that_are_gone_are_not_counted(broker: MemoryBroker) -> None:
-    """Read, invisible and skipped offsets are the split's length; aborted ones count
-    only where they were seen.
+    """Read, invisible and skipped offsets add up to the split's length.
+
+    Only aborted messages that were seen are counted.
     """
     for _ in range(2):
         with broker.transaction() as running:
@@ -132,7 +131,7 @@ def test_aborted_messages_that_are_gone_are_not_counted(broker: MemoryBroker) ->
 
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
-    """The twin's cluster, cut once."""
+    """The in-memory cluster, cut once."""
     broker, tables = MemoryBroker(), count()
     cluster = MemoryCluster(broker)
     logs = Logs(cluster)
@@ -150,4 +149,4 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
 
 
 class TestTruncation(TruncationContract):
-    """On the twin."""
+    """The contract of truncated logs, in memory."""

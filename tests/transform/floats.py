@@ -1,4 +1,4 @@
-"""Models of one column of floats: nullable or not, with a check and without."""
+"""Models of one float column: nullable or not, with and without a check."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 class Order(pp.DataFrameModel):
-    """Built-in checks, a check of a column, one of each element, one of whole rows."""
+    """Built-in checks, a check of a column, a check of each element, and a check of whole rows."""
 
     id: pl.Int64 = pp.Field(ge=0)
     currency: pl.String = pp.Field(isin=["EUR", "USD"], nullable=True)
@@ -31,7 +31,7 @@ class Order(pp.DataFrameModel):
 
 
 def rows(*values: tuple[Any, ...]) -> pa.RecordBatch:
-    """A batch of orders."""
+    """Returns a batch of orders."""
     columns = list(zip(*values, strict=True))
     types = [pa.int64(), pa.string(), pa.int32(), pa.string()]
     return pa.record_batch(

@@ -1,6 +1,4 @@
-"""Transforms of a few lines, as somebody would write them: one that takes lists apart,
-one that leaves rows out, one that renames.
-"""
+"""Small transforms like a user's: one explodes lists, one filters rows, one renames a column."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from windrow.ingest.schema.columns import Columns
 
 
 def column(columns: Columns, name: str) -> int:
-    """Where a column stands."""
+    """Returns the position of a column."""
     names = [c.name for c in columns.columns]
     if name not in names:
         raise SpecError(
@@ -28,7 +26,7 @@ def column(columns: Columns, name: str) -> int:
 
 @dataclass(frozen=True)
 class Explode:
-    """A row for each value of a list; a null and an empty list have none."""
+    """A row for each value of a list. A null and an empty list have none."""
 
     name: str
 
@@ -55,7 +53,7 @@ class Explode:
 
 @dataclass(frozen=True)
 class Only:
-    """Rows in which a column is above a number."""
+    """Rows in which a column is greater than a number."""
 
     name: str
     above: int

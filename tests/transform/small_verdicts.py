@@ -1,4 +1,4 @@
-"""Verdicts on rows that a decoder could have given."""
+"""Decoded batches that a decoder could return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from windrow.ingest.schema.columns import Column, Columns
 
 
 def decoded(rows: pa.RecordBatch, index: list[int] | None = None, **more: Any) -> Decoded:
-    """What a decoder gives of rows, each of a message of its own unless `index` says other."""
+    """Returns a decoded batch of these rows.
+
+    Args:
+        rows: the rows.
+        index: the message of each row; None: each row has its own message.
+        more: further fields.
+    """
     none = pa.array([], pa.string())
     numbers = pa.array(range(rows.num_rows) if index is None else index, pa.int64())
     return Decoded(rows, numbers, pa.array([], pa.int64()), none, none, none, **more)

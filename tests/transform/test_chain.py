@@ -1,6 +1,4 @@
-"""Transforms change the columns and the number of rows on the way to the table, one
-after the other, and lose no message's account.
-"""
+"""Transforms in sequence change columns and numbers of rows, and account for each message."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ CARTS = Columns(
 
 @pytest.fixture
 def input_rows() -> Before:
-    """Rows of carts: of one message three, of another two, and of the others one each."""
+    """Rows of carts: three of one message, two of another, and one of each other message."""
     prices = [[1, 20], [], None, [3], [40, None], [5, 60], [70], None]
     rows = [pa.array(range(len(prices)), pa.int64()), pa.array(prices, pa.list_(pa.int64()))]
     return Before(
@@ -75,7 +73,7 @@ def input_rows() -> Before:
 
 
 class TestExplode(TransformContract):
-    """More rows of a message, or none."""
+    """Several rows or none for a row."""
 
     @pytest.fixture
     def transform(self) -> Transform:
@@ -99,7 +97,7 @@ class TestRename(TransformContract):
 
 
 class TestNone(TransformContract):
-    """A chain without a link."""
+    """An empty chain."""
 
     @pytest.fixture
     def transform(self) -> Transform:
@@ -107,7 +105,7 @@ class TestNone(TransformContract):
 
 
 class TestChain(TransformContract):
-    """All of them, and the rules of a schema last."""
+    """All transforms in sequence, with the rules of a model last."""
 
     @pytest.fixture
     def transform(self, tmp_path: Path) -> Transform:
@@ -131,8 +129,9 @@ class TestChain(TransformContract):
     ],
 )
 def test_names_are_looked_at_behind_each_step(second: Transform, message: str) -> None:
-    """Two columns whose names tables don't tell apart are refused where they arise, although a
-    later step takes one of them away: that step would take the other one's values.
+    """Names that differ by case only are refused after the step that makes them.
+
+    A later step that removes one of them could take the other one's values.
     """
     with pytest.raises(SpecError, match=re.escape(message)) as refused:
         Chain((Only("cart", 2), second, Rename("CART", "price"))).columns(CARTS)
@@ -143,7 +142,7 @@ def test_names_are_looked_at_behind_each_step(second: Transform, message: str) -
     "nested", [pa.list_, lambda kind: pa.map_(pa.string(), kind), pa.large_list]
 )
 def test_names_within_structs_are_looked_at(nested: Any) -> None:
-    """So are the fields of a struct, however deep it lies."""
+    """Fields of a struct that differ by case only are refused, at any depth."""
     kind = nested(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
     input_columns = Columns((Column("s", pa.struct([("in", kind)]), nullable=True),))
     with pytest.raises(SpecError, match="'a' and 'A' differ by case only"):
@@ -152,7 +151,7 @@ def test_names_within_structs_are_looked_at(nested: Any) -> None:
 
 @dataclass(frozen=True)
 class Noting:
-    """Notes that it was asked."""
+    """A transform that records its calls."""
 
     name: str
     noted: list[str]
@@ -167,7 +166,10 @@ class Noting:
 
 
 def test_a_chain_goes_from_first_to_last(input_rows: Before) -> None:
-    """Columns and rows alike; each link is opened once, not once a batch."""
+    """A chain applies its transforms in order, to columns and to rows.
+
+    Each transform is opened once, not for each batch.
+    """
     noted: list[str] = []
     chain = Chain((Noting("a", noted), Noting("b", noted)))
     chain.columns(CARTS)
@@ -178,8 +180,9 @@ def test_a_chain_goes_from_first_to_last(input_rows: Before) -> None:
 
 
 def test_rows_of_a_message_that_fail_take_it_with_them(input_rows: Before, tmp_path: Path) -> None:
-    """The message is refused for its first row that fails, and none of its rows goes
-    on; a null is refused where the rules allow none.
+    """A message whose row fails is refused for its first failing row, with all its rows.
+
+    A null is refused if the rules allow none.
     """
     (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
     chain = Chain(
@@ -219,7 +222,7 @@ def test_rows_of_a_message_that_fail_take_it_with_them(input_rows: Before, tmp_p
 
 
 def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeline:
-    """What a spec is made into with a transform, on a topic in memory."""
+    """Returns the pipeline of a spec with this transform, on a topic in memory."""
     (folder / "schemas.py").write_text(SCHEMAS)
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
@@ -240,7 +243,7 @@ def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeli
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
-    """The rows, as they lie there."""
+    """Returns the rows in their stored order."""
     return [
         row
         for piece in delta_pieces(str(folder / "table"))
@@ -249,9 +252,7 @@ def table(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
-    """Carts come, lines are stored: other columns and other numbers of rows than were
-    decoded, each with its rules and its counts.
-    """
+    """The table has the columns and rows that the chain returns, with their rules and counts."""
     chain = Chain(
         (
             Explode("prices"),
@@ -284,7 +285,7 @@ def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
 
 
 def test_without_a_transform_the_schemas_rules_hold(tmp_path: Path) -> None:
-    """A spec's own chain is the rules of its schema."""
+    """A spec without transforms applies the rules of its model."""
     carts_pipeline = pipeline(tmp_path, None, b'{"cart":1}', b'{"cart":-1}')
     counts = run(carts_pipeline, HOUR, Request("r")).committed.receipt.counts
     assert (counts.valid, counts.rows, counts.dead) == (1, 1, 1)
@@ -292,9 +293,7 @@ def test_without_a_transform_the_schemas_rules_hold(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
-    """A transform that misses a column, or rules for others, refuse the pipeline before
-    anything is read.
-    """
+    """A chain that doesn't fit its columns raises SpecError before anything is read."""
     with pytest.raises(SpecError, match="no column price"):
         pipeline(tmp_path, Chain((Only("price", 1),)))
     with pytest.raises(

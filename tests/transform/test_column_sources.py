@@ -1,4 +1,4 @@
-"""Which columns each column of a transform's result depends on."""
+"""The columns on which each column of a transform's result depends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_ASKED: Any = object()
 
 @dataclass(frozen=True)
 class Plugin:
-    """A transform of somebody else's, which says what its new column depends on."""
+    """A transform of a plugin that says on which columns its new column depends."""
 
     reads: Mapping[str, frozenset[str]]
 
@@ -53,12 +53,12 @@ class Plugin:
 def test_a_column_depends_on_what_its_transform_says_or_on_its_own_name(
     transform: Transform, expected: Mapping[str, set[ColumnSource]]
 ) -> None:
-    """Lineage leads through each kind of step, a plugin's too, without asking a lookup's source."""
+    """Lineage passes through each kind of step and plugin, without opening a lookup's source."""
     assert column_sources(transform, ["a", "b"]) == expected
 
 
 def test_lineage_goes_through_steps_one_after_the_other() -> None:
-    """What a later step reads is followed through the earlier ones to the decoded columns."""
+    """A later step's columns are traced through earlier steps to the decoded columns."""
     steps: Any = (
         Plugin({"c": frozenset("ab")}),
         Lookup("s", (("c", "id"),), (("city", "city"),), NOT_ASKED),

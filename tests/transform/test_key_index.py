@@ -27,7 +27,7 @@ _FEW: dict[Any, list[Any]] = {
 @pytest.mark.parametrize("hashes", [2**64 - 1, 2, 1])
 @given(data=st.data(), types=st.lists(st.sampled_from(list(_FEW)), min_size=1, max_size=2))
 def test_finds_what_a_dict_finds(hashes: int, data: st.DataObject, types: list[Any]) -> None:
-    """Each key has the number with which it was added, whatever its hash; no other key has one."""
+    """The index finds each added key's number, even if hashes collide, and no other key."""
     schema = {f"k{number}": kind for number, kind in enumerate(types)}
     key = st.tuples(*(st.sampled_from([None, *_FEW[kind]]) for kind in types))
     index, numbers = KeyIndex(pl.DataFrame(schema=schema)), dict[Any, int]()

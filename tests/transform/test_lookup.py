@@ -1,4 +1,4 @@
-"""The `lookup` step: columns of a table's pinned version, by keys that the rows have."""
+"""The `lookup` step: columns of a table's pinned version, found by the rows' keys."""
 
 from __future__ import annotations
 
@@ -58,7 +58,14 @@ ORDERS = pa.RecordBatch.from_pydict(
 
 @dataclass(frozen=True)
 class Store:
-    """A kind of table: makes one, adds rows to it, and takes its older versions away."""
+    """A kind of table.
+
+    Attributes:
+        section: makes the options of a source.
+        write: makes the table, or adds rows to it.
+        forget: removes older versions.
+        grows: whether older versions can still be read after a write.
+    """
 
     section: Callable[[Path], dict[str, Any]]
     write: Callable[[Path, pa.Table], None]
@@ -110,7 +117,7 @@ def _to_emptied_delta(folder: Path, rows: pa.Table) -> None:
 
 
 def _restored(folder: Path, rows: pa.Table) -> None:
-    """The backup of before the newest version comes back, and is written to."""
+    """Restores the backup from before the newest version, and writes to it."""
     (folder / "_delta_log" / f"{1:020}.json").unlink()
     _to_delta(folder, rows)
 
@@ -139,7 +146,7 @@ def source(store: Store, folder: Path) -> LookupSource:
 
 
 def customers(folder: Path, rows: pa.Table = CUSTOMERS, **more: Any) -> Lookup:
-    """A lookup in a Delta table of customers."""
+    """Returns a lookup in a Delta table of customers."""
     _to_delta(folder / "customers", rows)
     customers_source = source(STORES["delta"], folder / "customers")
     return Lookup(
@@ -152,7 +159,7 @@ def customers(folder: Path, rows: pa.Table = CUSTOMERS, **more: Any) -> Lookup:
 
 
 class TestLookup(TransformContract):
-    """Columns beside rows; a row without an answer is a dead letter."""
+    """New columns in each row. A row without an answer is a dead letter, or gets nulls."""
 
     @pytest.fixture
     def input_rows(self) -> Before:
@@ -164,7 +171,10 @@ class TestLookup(TransformContract):
 
 
 def test_each_row_gets_what_its_key_has(store: Store, tmp_path: Path) -> None:
-    """In the order of the rows; keys that are null or not there are misses."""
+    """Each row gets the columns of its key, in the order of rows.
+
+    A null key and a missing key are misses.
+    """
     store.write(tmp_path / "t", CUSTOMERS)
     lookup = Lookup(
         "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")
@@ -177,8 +187,9 @@ def test_each_row_gets_what_its_key_has(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_pinned_version_answers_the_same_later(store: Store, tmp_path: Path) -> None:
-    """A table that grew, and whose rows changed, since the window was pinned; where files have
-    no versions it is refused.
+    """A pinned version gives the same answers after the table has grown and changed.
+
+    Plain files have no versions, so a changed file is refused.
     """
     store.write(tmp_path / "t", CUSTOMERS)
     lookup = Lookup(
@@ -200,8 +211,10 @@ def test_a_pinned_version_answers_the_same_later(store: Store, tmp_path: Path) -
 
 
 def test_a_version_that_is_gone_is_refused(store: Store, tmp_path: Path) -> None:
-    """Vacuumed, or of a table that was made anew at the same place, or that came back from a backup
-    and has another version of the same number: with the way out.
+    """A pinned version that is gone raises RefusedError with the way out.
+
+    It was vacuumed, or the table was recreated, or restored from a backup with another version
+    of the same number.
     """
     store.write(tmp_path / "t", CUSTOMERS)
     lookup = Lookup(
@@ -215,7 +228,7 @@ def test_a_version_that_is_gone_is_refused(store: Store, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("on_miss", ["dead", "fail"])
 def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -> None:
-    """A dead letter, or a refusal that names the message and no key."""
+    """A miss is a dead letter, or a refusal that names the message and not the key."""
     lookup = customers(tmp_path, on_miss=on_miss)
     if on_miss == "dead":
         output = apply(lookup, decoded(ORDERS))
@@ -235,7 +248,10 @@ def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -
 
 
 def test_several_rows_of_one_key(tmp_path: Path) -> None:
-    """Are refused where the key is met, or the first one counts, by a column of theirs."""
+    """Several rows of one key are refused when the key occurs.
+
+    With `first_by` the first row by a column counts.
+    """
     twice = pa.concat_tables(
         [
             CUSTOMERS,
@@ -259,8 +275,9 @@ def test_several_rows_of_one_key(tmp_path: Path) -> None:
 def test_each_key_is_asked_for_once(
     hashes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over all batches of a split, without nulls, in their order; each row still has its answer,
-    whatever the hashes of keys are.
+    """Each key is requested once in a split, without nulls, in the order of rows.
+
+    Each row has its answer, even if hashes collide.
     """
     hashed = pl.DataFrame.hash_rows
     monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame: hashed(frame) % hashes)
@@ -310,7 +327,7 @@ def test_each_key_is_asked_for_once(
 
 
 def test_the_checksum_of_answers_tells_whose_they_are(tmp_path: Path) -> None:
-    """Two keys that have each other's answers make another one."""
+    """The checksum of answers changes if two keys exchange their answers."""
     checksums = []
     for n, names in enumerate((["Ann", "Bob"], ["Bob", "Ann"])):
         _to_parquet(tmp_path / str(n), pa.table({"id": [1, 2], "name": names}))
@@ -333,7 +350,10 @@ def test_several_columns_are_one_key(
     rows: list[tuple[int | None, str | None]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Rows are equal to what a dictionary gives; a null in a key matches nothing."""
+    """A key of several columns gives the same rows as a dictionary.
+
+    A null in a key matches nothing.
+    """
     folder = tmp_path_factory.mktemp("t")
     columns = {
         "a": pa.array([a for a, _ in table], pa.int64()),
@@ -364,15 +384,19 @@ def test_several_columns_are_one_key(
 def test_what_can_never_fit_is_refused_before_anything_is_read(
     key: tuple[str, str], take: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
-    """Columns that aren't there, keys of other types, names that the rows have."""
+    """A lookup that can't fit raises SpecError before anything is read.
+
+    A column is missing, a key has another type, or a new name exists already.
+    """
     lookup = replace(customers(tmp_path), key=(key,), take=(take,))
     with pytest.raises(SpecError, match=message):
         columns_after(lookup, columns_of(ORDERS))
 
 
 def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
-    """Nobody can say which column is meant: the file's names are told before anything is read, or
-    the file that differs from the first one; a name that nobody asks for harms nothing.
+    """A repeated column name in files is refused with the file, because it is ambiguous.
+
+    A repeated name that isn't used does no harm.
     """
     twice = pa.Table.from_arrays(
         [pa.array([1, 2]), *[pa.array(["a", "b"])] * 2], ["id", "name", "name"]
@@ -397,7 +421,7 @@ def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
-    """Where the key is unchanged, what is looked up by it is, and the row is no miss."""
+    """If the key is unchanged, the looked-up columns are unchanged too, and the row is no miss."""
     unavailable = pa.array([[], ["customer"], ["order"], [], []], pa.list_(pa.string()))
     output = apply(customers(tmp_path, on_miss="dead"), decoded(ORDERS, unavailable=unavailable))
     assert output.unavailable is not None
@@ -412,7 +436,7 @@ def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
 def test_a_table_that_a_worker_can_not_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the way out."""
+    """A table that is too large for a worker raises SpecError with the way out."""
     monkeypatch.setattr(tables, "MOST_BYTES", 10)
     with pytest.raises(SpecError, match="more than 0 MiB of memory") as refused:
         apply(customers(tmp_path), decoded(ORDERS))
@@ -422,7 +446,7 @@ def test_a_table_that_a_worker_can_not_hold_is_refused(
 def test_answers_that_take_too_much_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that a split has been answered counts, not one batch."""
+    """Answers that need too much memory raise SpecError. All answers of a split count."""
     monkeypatch.setattr(step_of_lookups, "MOST_BYTES", 40)
     step = customers(tmp_path).open()
     for number, refused in ((1, False), (2, False), (3, True)):
@@ -435,8 +459,9 @@ def test_answers_that_take_too_much_memory_are_refused(
 
 
 def test_a_windrow_table_of_files_has_its_committed_rows(tmp_path: Path) -> None:
-    """What a task has staged and no commit names isn't looked up; a column that the table got
-    later is null in the rows of before, also where it is the key.
+    """A lookup in a table of windrow's files sees only committed rows.
+
+    A column that was added later is null in older rows, also if it is the key.
     """
     for number, committed in ((0, True), (1, True), (2, False)):
         rows = pa.RecordBatch.from_pydict(
@@ -461,7 +486,7 @@ def test_a_windrow_table_of_files_has_its_committed_rows(tmp_path: Path) -> None
 
 
 def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None:
-    """One message's number can't block a window."""
+    """A key that is too large for the table's column is a miss, and doesn't block the window."""
     rows = pa.RecordBatch.from_pydict({"order": [1, 2], "customer": [2**40, 1]})
     assert apply(customers(tmp_path), decoded(rows)).rows["customer_name"].to_pylist() == [
         None,
@@ -470,8 +495,9 @@ def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None
 
 
 def test_columns_that_map_to_others_are_refused(tmp_path: Path) -> None:
-    """A table with column mapping, also of a protocol without features: its files have other
-    names, and a reader that looks for the table's finds nulls.
+    """A table with column mapping is refused, even if its protocol has no features.
+
+    Its files have other column names, so a reader that looks for the table's names finds nulls.
     """
     lookup = customers(tmp_path)
     entry = tmp_path / "customers" / "_delta_log" / f"{0:020d}.json"
@@ -485,7 +511,10 @@ def test_columns_that_map_to_others_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_version_without_the_column_is_refused(tmp_path: Path) -> None:
-    """The table got it after the window was pinned; the way out is to pin it anew."""
+    """A pinned version without the column is refused with the advice to pin again.
+
+    The table got the column later.
+    """
     for store in (STORES["delta"], STORES["iceberg"]):
         folder = tmp_path / str(id(store))
         store.write(folder, CUSTOMERS.drop_columns(["born"]))
@@ -532,8 +561,9 @@ _UTC, _MOMENT = pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 5, 23, 30, tzinf
 def test_a_value_of_another_type_is_no_value_of_the_newest(
     newest_values: pa.Array, older_values: pa.Array, tmp_path: Path
 ) -> None:
-    """Neither in an older version nor in another file is a value cast to what differs from it: as
-    what is taken, or as the key that is compared.
+    """A value in an older version or another file isn't cast if the cast would change it.
+
+    This holds for taken columns and for keys.
     """
     older, newer = (
         pa.table({"id": [1], "its": values}) for values in (older_values, newest_values)
@@ -574,7 +604,11 @@ def test_a_value_of_another_type_is_no_value_of_the_newest(
 def test_a_value_that_stays_the_same_may_have_another_type(
     newer_values: pa.Array, older_values: pa.Array, tmp_path: Path
 ) -> None:
-    """Of numbers the width, and whatever Arrow has several types for; maps can be looked up."""
+    """A value may have another type that keeps it unchanged.
+
+    These are numbers of another width, and types that Arrow has in several forms. Maps can be
+    looked up.
+    """
     for n, values in enumerate((newer_values, older_values)):
         _to_parquet(tmp_path, pa.table({"id": [n, n], "its": pa.concat_arrays([values] * 2)}))
     lookup = Lookup(
@@ -586,8 +620,9 @@ def test_a_value_that_stays_the_same_may_have_another_type(
 
 
 def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: Path) -> None:
-    """As a program leaves them that sets their times; a pin of an earlier release, which knew no
-    footers, is kept.
+    """A file that was replaced with the same size and time is detected by its footer.
+
+    A program may set a file's time. A pin of an earlier release without footers stays valid.
     """
     folder = tmp_path / "t"
     _to_parquet(folder, pa.table({"id": [1]}))
@@ -604,7 +639,7 @@ def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: P
 
 
 def test_files_in_a_bucket_are_others_by_their_etags(s3: S3Server) -> None:
-    """Whatever their sizes, footers and times are."""
+    """A replaced file in a bucket is detected by its ETag, with any size, footer and time."""
     bucket = s3.bucket()
     versions = []
     for page in (b"1", b"2"):
@@ -617,7 +652,10 @@ def test_files_in_a_bucket_are_others_by_their_etags(s3: S3Server) -> None:
 def test_the_footers_of_files_are_read_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An object store takes its time for each: here the first waits for the last."""
+    """The footers of files are read concurrently, because an object store takes time for each.
+
+    In this test the first read waits for the last one.
+    """
     for _ in range(8):
         _to_parquet(tmp_path / "t", CUSTOMERS)
     together, real = Barrier(8), parquet.read_footer
@@ -633,7 +671,7 @@ def test_the_footers_of_files_are_read_at_the_same_time(
 
 
 def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
-    """What was read of them before is of another state."""
+    """Files that change while they are read are refused, because two states would be mixed."""
     folder = tmp_path / "t"
     for _ in range(2):
         _to_parquet(folder, CUSTOMERS)
@@ -646,7 +684,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
 
 
 def test_types_that_no_table_has_are_left_out(tmp_path: Path) -> None:
-    """Whatever else the table has, its other columns can be looked up."""
+    """Columns with types that a table can't hold are left out. Other columns can be looked up."""
     wide = pa.array([1, 2], pa.decimal256(50, 2))
     source_table = pa.table(
         {

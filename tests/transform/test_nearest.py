@@ -41,7 +41,7 @@ DOCS = pa.table(
         ),
     }
 )
-"""Of 3 and 5 nothing is near: they have no vector."""
+"""Documents. 3 and 5 have no vector, so nothing is near them."""
 
 
 SINGLE, DOUBLE = pa.float32(), pa.float64()
@@ -55,12 +55,12 @@ def rows_of(vectors: Sequence[Any], kind: pa.DataType = SINGLE, first: str = "n"
 
 
 def docs_of(vectors: Sequence[Any], kind: pa.DataType = SINGLE) -> pa.Table:
-    """A table with these vectors, whose ids count from 0."""
+    """Returns a table with these vectors and ids from 0."""
     return pa.table(rows_of(vectors, kind, "id")).rename_columns(["id", "vector"])
 
 
 def similar(folder: Path, docs: pa.Table = DOCS, **more: Any) -> Nearest:
-    """A search in Parquet files."""
+    """Returns a search in Parquet files."""
     folder.mkdir(exist_ok=True)
     pq.write_table(docs, folder / "docs.parquet")
     settings = {"into": "near", "top_k": 2, "metric": "cosine"} | more
@@ -74,7 +74,7 @@ def similar(folder: Path, docs: pa.Table = DOCS, **more: Any) -> Nearest:
 
 
 def matches_of(verdict: Decoded) -> list[list[int] | None]:
-    """Which documents each row got."""
+    """Returns the documents that each row got."""
     return [
         None if near is None else [match["doc"] for match in near]
         for near in verdict.rows["near"].to_pylist()
@@ -82,7 +82,7 @@ def matches_of(verdict: Decoded) -> list[list[int] | None]:
 
 
 class TestNearest(TransformContract):
-    """A list of structs beside rows; a row without an answer is a dead letter."""
+    """A new list of structs in each row. A row without an answer is a dead letter, or gets null."""
 
     @pytest.fixture
     def input_rows(self) -> Before:
@@ -106,7 +106,7 @@ def _cases(draw: st.DrawFn) -> tuple[list[list[float]], list[list[float]]]:
 
 
 def _naive(metric: Metric, query: Sequence[float], vector: Sequence[float]) -> float:
-    """The score, each number summed up without an error."""
+    """Returns the score, added up exactly."""
     product = math.fsum(a * b for a, b in zip(query, vector, strict=True))
     if metric == "dot":
         return product
@@ -124,7 +124,10 @@ def test_matches_are_those_of_a_plain_loop(
     top_k: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """As many as there are, at most `top_k`, the nearest first, with their scores."""
+    """The matches are those of a simple loop, with their scores.
+
+    The nearest come first, and there are at most `top_k`.
+    """
     kind = DOUBLE if wide else SINGLE
     table, queries = (pa.array(vectors, pa.list_(kind)).to_pylist() for vectors in case)
     lookup = similar(tmp_path_factory.mktemp("t"), docs_of(table, kind), metric=metric, top_k=top_k)
@@ -160,11 +163,14 @@ def similar_of(
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_are_the_same_bits_in_any_batch(metric: Metric, tmp_path: Path) -> None:
-    """Whatever its size, whatever files the table has, and for a checksum of all answers."""
+    """Scores are bit-identical in any batch and for any files.
+
+    So the checksum of answers is stable.
+    """
     chance = np.random.default_rng(7)
     vectors = chance.standard_normal((3000, 96)).astype(np.float32)
     vectors[1000:1500] = vectors[:500] * np.float32(1 + 2**-20)  # nearly the same score
-    vectors[2000:2040] = vectors[3]  # the same one
+    vectors[2000:2040] = vectors[3]  # the same score
     docs = docs_of(list(vectors))
     queries = [*(vectors[n] + np.float32(1e-3) for n in range(40)), *vectors[:10]]
     batch = rows_of(queries)
@@ -179,13 +185,14 @@ def test_scores_are_the_same_bits_in_any_batch(metric: Metric, tmp_path: Path) -
     ids = matches_of(full_output)[3]
     assert ids is not None
     equal = [n for n in ids if n != 1003]
-    assert equal == [3, *range(2000, 2000 + len(equal) - 1)]  # the smaller ones come first
+    assert equal == [3, *range(2000, 2000 + len(equal) - 1)]  # equal scores are in the order of ids
 
 
 @pytest.mark.parametrize(("metric", "zero"), [("cosine", "dead"), ("l2", [1, 2]), ("dot", [1, 2])])
 def test_what_is_no_vector(metric: Metric, zero: str | list[int], tmp_path: Path) -> None:
-    """A null is a miss; a vector that can't be compared makes its message a dead letter,
-    whatever `on_miss` says, without its numbers.
+    """A null vector is a miss, and a vector that can't be compared makes a dead letter.
+
+    This doesn't depend on `on_miss`. The dead letter has no numbers of the vector.
     """
     unfit = [[1.0], [1.0, 2.0, 3.0], [], [1.0, None], [math.nan, 1.0], [1.0, -math.inf], [1e30, 0]]
     rows = rows_of([[2, 1], None, [0, 0], *unfit, [1e200, 1]], DOUBLE)
@@ -209,7 +216,7 @@ def test_what_is_no_vector(metric: Metric, zero: str | list[int], tmp_path: Path
 def test_a_table_without_vectors(
     vectors: list[Any], on_miss: Literal["null", "dead", "fail"], tmp_path: Path
 ) -> None:
-    """Each row is a miss."""
+    """Each row is a miss if the table has no vectors."""
     lookup, rows = (
         similar(tmp_path, docs_of(vectors), on_miss=on_miss),
         decoded(rows_of([[1, 2], [3]])),
@@ -227,7 +234,10 @@ def test_a_table_without_vectors(
 
 
 def test_vectors_of_two_lengths_refuse_the_window(tmp_path: Path) -> None:
-    """They are of two models, and a search in a part of a table would look like one in all."""
+    """Vectors of two lengths refuse the window, because they come from two models.
+
+    A search in only a part of the table would look like a search in all of it.
+    """
     docs = pa.table({"id": [1, 2], "vector": pa.array([[1.0, 2.0], [1.0]], pa.list_(pa.float64()))})
     with pytest.raises(RefusedError, match="vectors of 1 and of 2 numbers") as refused:
         apply(similar(tmp_path, docs), decoded(rows_of([[1, 2]])))
@@ -235,7 +245,7 @@ def test_vectors_of_two_lengths_refuse_the_window(tmp_path: Path) -> None:
 
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
-    """Where the vector is unchanged, so are its matches, and the row is no miss."""
+    """If the vector is unchanged, its matches are unchanged too, and the row is no miss."""
     unavailable = pa.array([[], ["embedding"]], pa.list_(pa.string()))
     rows = decoded(rows_of([[1, 0], None]), unavailable=unavailable)
     verdict = apply(similar(tmp_path, on_miss="dead"), rows)
@@ -259,7 +269,10 @@ def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
 def test_what_can_never_fit_is_refused_before_anything_is_read(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """Columns that aren't there or have no vectors, and names that are there twice."""
+    """A search that can't fit raises SpecError before anything is read.
+
+    A column is missing or has no vectors, or a name is repeated.
+    """
     lookup = similar(tmp_path)
     with pytest.raises(SpecError, match=message):
         columns_after(replace(lookup, **change), columns_of(rows_of([[1, 2]])))
@@ -268,7 +281,7 @@ def test_what_can_never_fit_is_refused_before_anything_is_read(
 def test_matches_that_take_too_much_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before they are looked for, with the way out."""
+    """Matches that need too much memory raise SpecError with the way out, before the search."""
     monkeypatch.setattr(search, "MOST_BYTES", 200)
     with pytest.raises(SpecError, match="too large for a batch of 2 rows") as refused:
         apply(similar(tmp_path), decoded(rows_of([[1, 2], [2, 1]])))
@@ -276,7 +289,10 @@ def test_matches_that_take_too_much_memory_are_refused(
 
 
 def test_a_version_is_searched_again(tmp_path: Path) -> None:
-    """Of a table that grew, with vectors of a fixed size, as others write them."""
+    """A pinned version gives the same matches after the table has grown.
+
+    Its vectors have a fixed size, as other programs write them.
+    """
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 0.0, 0.0, 1.0]), 2)
     write_deltalake(tmp_path / "t", pa.table({"id": [1, 2], "vector": vectors}))
     section = LookupStepSection.model_validate(
@@ -316,6 +332,6 @@ BY_VECTOR = {"lookup": "a", "nearest": {"e": "v"}, "take": {"id": "id"}, "from":
     ],
 )
 def test_options_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:
-    """When the spec is checked, each at its place."""
+    """An option without effect is refused with its place when the spec is read."""
     with pytest.raises(ValidationError, match=message):
         LookupStepSection.model_validate(BY_VECTOR | change)

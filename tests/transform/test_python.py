@@ -1,4 +1,4 @@
-"""The `python` step: a user's function over batches of rows."""
+"""The `python` step: a user's function of batches of rows."""
 
 from __future__ import annotations
 
@@ -264,12 +264,12 @@ def step(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def input_rows() -> Before:
-    """Of one message two rows, of the others one each."""
+    """Two rows of one message, and one of each other message."""
     return Before(THINGS, ROWS, (0, 0, 1, 2, 3))
 
 
 class TestSame(TransformContract):
-    """A row for each row, as polars has it."""
+    """A polars function that returns a row for each row."""
 
     @pytest.fixture
     def transform(self, step: Any) -> Transform:
@@ -277,7 +277,7 @@ class TestSame(TransformContract):
 
 
 class TestFewer(TransformContract):
-    """Rows left out, as Arrow has them."""
+    """An Arrow function that leaves out rows."""
 
     @pytest.fixture
     def transform(self, step: Any) -> Transform:
@@ -285,7 +285,7 @@ class TestFewer(TransformContract):
 
 
 class TestMore(TransformContract):
-    """Several rows of one."""
+    """A function that returns several rows for a row."""
 
     @pytest.fixture
     def transform(self, step: Any) -> Transform:
@@ -293,7 +293,7 @@ class TestMore(TransformContract):
 
 
 class TestDead(TransformContract):
-    """A function that raises, row by row."""
+    """A function that raises for some rows."""
 
     @pytest.fixture
     def transform(self, step: Any) -> Transform:
@@ -301,7 +301,7 @@ class TestDead(TransformContract):
 
 
 def test_metadata_columns_are_there(step: Any) -> None:
-    """The function sees those that the spec asks for, and needn't give them back."""
+    """The function sees the requested metadata columns, and needn't return them."""
     placed = step("placed", metadata=(("topic", "_topic"), ("offset", "_offset")))
     output_rows = apply(placed, decoded(ROWS)).rows
     assert output_rows["name"].to_pylist() == [f"t@{n}" for n in range(5)]
@@ -309,7 +309,10 @@ def test_metadata_columns_are_there(step: Any) -> None:
 
 
 def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
-    """The function, the line, the topic-partition and the offsets are named, no value is."""
+    """An exception fails the window with the function, line, topic-partition and offsets.
+
+    No value is in the error.
+    """
     with pytest.raises(RefusedError) as refused:
         apply(step("picky", setting="transform.steps.0"), decoded(ROWS))
     assert "code.py:picky of transform.steps.0 raised ValueError at " in refused.value.message
@@ -319,7 +322,7 @@ def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
 
 
 def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
-    """Of the message alone at which the function raises; the others go on."""
+    """With `on_error: dead` only the message for which the function raises is a dead letter."""
     output = apply(step("picky", on_error="dead"), decoded(ROWS))
     assert output.rows["id"].to_pylist() == [1, 2, 3, 5]
     assert [(index, stage) for index, stage, _ in dead(output)] == [(3, "rules")]
@@ -365,14 +368,17 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
 def test_what_a_function_must_not_give(
     step: Any, function: str, more: dict[str, Any], message: str
 ) -> None:
-    """Rows that nobody can place, other types than the schema's, and what a key forbids."""
+    """A function must not return rows without an order, other types, or a changed key."""
     with pytest.raises(SpecError, match=message):
         apply(step(function, **more), decoded(ROWS))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_few_rows_show_that_they_are_moved(step: Any, count: int) -> None:
-    """Two rows have one other order alone, and a function may move as that does."""
+    """A reordering is detected in small batches too.
+
+    Two rows have only one other order, and some functions reorder in the same way.
+    """
     for function in ("by_text", "upside_down", "rotated")[: 1 if count == 2 else 3]:
         with pytest.raises(SpecError, match="if the rows come in another order"):
             apply(step(function), decoded(ROWS.slice(0, count)))
@@ -380,21 +386,26 @@ def test_few_rows_show_that_they_are_moved(step: Any, count: int) -> None:
 
 @pytest.mark.parametrize("function", ["upper", "back_again", "random"])
 def test_a_row_for_each_row_needs_no_number(step: Any, function: str) -> None:
-    """A function that gives a row for each row stays as it is, also if its values are random."""
+    """A function that returns a row for each row needs no `_row`, even if its values are random."""
     assert apply(step(function), decoded(ROWS)).rows["id"] == ROWS["id"]
 
 
 @pytest.mark.parametrize("function", ["coin", "rarely", "stamped", "random"])
 def test_values_by_chance_are_no_order(step: Any, function: str) -> None:
-    """In batches of few rows they are sometimes the same twice, and sometimes change places."""
+    """Random values aren't taken for a reordering.
+
+    In small batches they are sometimes equal twice, and sometimes exchanged.
+    """
     for number in range(100):
         rows = ROWS.slice(0, 2 + number % 3)
         assert apply(step(function), decoded(rows)).rows["id"] == rows["id"]
 
 
 def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
-    """In the first batch with more than two rows, of which a swap doesn't show everything; where
-    it fails when it is asked again, in the next batch. One row has no other order.
+    """A function's order is checked once in a split, in the first batch of more than two rows.
+
+    A swap of two rows doesn't show everything. If the check fails by an exception, it is
+    repeated in the next batch. One row has no other order.
     """
     counted = step("counted")
     opened, calls = counted.open(), load_function(counted.function).__globals__["CALLS"]
@@ -405,8 +416,9 @@ def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
 
 @pytest.mark.parametrize("function", ["as_lists", "as_arrow"])
 def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, function: str) -> None:
-    """A list of structs `key` and `value` stays a list, at the top and in a struct; where the
-    schema says map it is one, of which a null as a key is refused.
+    """A list of `key` and `value` structs stays a list, unless the model says map.
+
+    This holds at any depth. A map with a null key is refused.
     """
     model = ModelReference("more.py:Tagged", step(function).model.folder)
     schema = Columns.of(load_model(model)).arrow_schema
@@ -425,8 +437,9 @@ def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, functi
 
 
 def test_what_has_no_value_in_a_batch_has_any_type(step: Any) -> None:
-    """Of nulls and of empty lists a function can't tell the type; whether a batch has others is
-    chance.
+    """A column with only nulls or empty lists may have any type.
+
+    A function can't know its type, and other batches may have values.
     """
     assert apply(step("nameless"), decoded(ROWS)).rows["name"].to_pylist() == [None] * 5
     tagged = replace(
@@ -437,7 +450,7 @@ def test_what_has_no_value_in_a_batch_has_any_type(step: Any) -> None:
 
 
 def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """It is said which function is waited for, and of which step, as of a silent broker."""
+    """A slow function is logged with its name, its step and the number of rows."""
     hearing_step, was_logged = step("heard", setting="transform.steps.1"), threading.Event()
     load_function(hearing_step.function).__globals__["SAID"].append(was_logged)
     caplog.handler.addFilter(lambda _: was_logged.set() or True)  # type: ignore[func-returns-value]
@@ -446,8 +459,9 @@ def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixt
 
 
 def test_what_is_told_before_anything_is_read(step: Any) -> None:
-    """A function that doesn't say which batch it takes, or not so that it can be read, and a
-    schema without the key.
+    """A function without a readable annotation of its batch raises SpecError.
+
+    This happens before anything is read.
     """
     for function, message in {
         "unsaid": r"\. Annotate",
@@ -463,7 +477,10 @@ def test_what_is_told_before_anything_is_read(step: Any) -> None:
 
 
 def test_a_batch_that_fails_though_no_row_does(step: Any) -> None:
-    """It ends the window with the sentence, for there is no message to refuse."""
+    """A batch that fails although each row alone succeeds fails the window.
+
+    There is no message to refuse.
+    """
     with pytest.raises(RefusedError, match="raised ValueError at ") as refused:
         apply(step("crowd", on_error="dead"), decoded(ROWS))
     assert "secret" not in str(refused.value)
@@ -479,7 +496,7 @@ def test_the_steps_own_column_is_not_taken(step: Any) -> None:
 
 
 def test_what_is_left_out_is_deleted(step: Any) -> None:
-    """In a table with a primary key."""
+    """A row that the function leaves out is deleted in a table with a primary key."""
     output = apply(step("odd", primary_key=("id",)), decoded(ROWS))
     assert output.rows["id"].to_pylist() == [1, 3, 5]
     assert output.deletes is not None

@@ -1,4 +1,4 @@
-"""The checks of a schema: which rows fail which check of the model."""
+"""The checks of a model: which rows fail which check."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from windrow.ingest.transform.rules import Rules
     ],
 )
 def test_every_kind_of_check_refuses_its_row_only(row: tuple[Any, ...], reason: str) -> None:
-    """The reason names column and check; rows around it pass, a null passes where it may be."""
+    """Each kind of check refuses its own row only, with column and check as reason.
+
+    A null passes in a nullable column.
+    """
     good = (2, None, 1, "S-1")
     (failure,) = Rules(Order).failures(rows(good, row, good))
     assert (failure.rows.tolist(), failure.reason) == ([1], reason)
 
 
 def test_a_row_fails_once_under_its_first_check() -> None:
-    """However many checks it fails."""
+    """A row fails once, under its first check."""
     failures = Rules(Order).failures(rows((-3, "CNY", 99, "X"), (2, "CNY", 1, "S-1")))
     assert [(f.reason, f.rows.tolist()) for f in failures] == [
         ("check:id:greater_than_or_equal_to", [0]),
@@ -50,14 +53,14 @@ def test_a_row_fails_once_under_its_first_check() -> None:
 
 
 def test_good_rows_no_rows_no_rules() -> None:
-    """Nothing fails."""
+    """Good rows, no rows and a model without checks have no failures."""
     assert Rules(Order).failures(rows((2, "EUR", 1, "S-1"))) == []
     assert Rules(Order).failures(rows((2, "EUR", 1, "S-1")).slice(0, 0)) == []
     assert Rules(Nested).failures(pa.record_batch([pa.array([1])], names=["id"])) == []
 
 
 def test_the_detail_holds_the_check_not_the_value() -> None:
-    """A dead letter's text may be logged."""
+    """The detail of a failure has the check and not the value, because it may be logged."""
     (failure,) = Rules(Order).failures(rows((2, "hunter2", 1, "S-1")))
     assert failure.detail == "Failed isin(['EUR', 'USD']) - at $.currency"
 
@@ -67,8 +70,9 @@ def test_the_detail_holds_the_check_not_the_value() -> None:
 def test_a_check_that_raises_fails_the_window(
     raised: type[BaseException], element_wise: bool
 ) -> None:
-    """It says nothing of any row; the text of what it raised may hold values and isn't shown. A
-    `sys.exit` ends no worker.
+    """A check that raises fails the window, also with SystemExit.
+
+    The error has no text of the exception, because it may contain values.
     """
 
     class Crashing(pp.DataFrameModel):
@@ -85,7 +89,7 @@ def test_a_check_that_raises_fails_the_window(
 
 
 def test_a_check_on_the_whole_batch_fails_the_window() -> None:
-    """Where a batch ends is chance: such a check means nothing."""
+    """A check of the whole batch fails the window, because the ends of batches are arbitrary."""
 
     class Whole(pp.DataFrameModel):
         id: pl.Int64
@@ -103,7 +107,7 @@ def test_a_check_on_the_whole_batch_fails_the_window() -> None:
 
 @pytest.mark.parametrize("verdict", [pl.col("id"), pl.col("id").filter(pl.col("id") > 2) > 0])
 def test_a_check_that_gives_no_verdict_per_row_fails_the_window(verdict: pl.Expr) -> None:
-    """Numbers, or verdicts of some rows."""
+    """A check without a boolean for each row fails the window."""
 
     class Odd(pp.DataFrameModel):
         id: pl.Int64
@@ -119,7 +123,10 @@ def test_a_check_that_gives_no_verdict_per_row_fails_the_window(verdict: pl.Expr
 
 
 def test_a_single_verdict_for_all_rows_fails_the_window() -> None:
-    """Also a good one: the next batch's may not be."""
+    """A check with a single verdict for all rows fails the window, even if the verdict is true.
+
+    The next batch may have another verdict.
+    """
 
     class Sure(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(ge=0)
@@ -135,7 +142,7 @@ def test_a_single_verdict_for_all_rows_fails_the_window() -> None:
 
 
 def test_a_check_that_only_warns_refuses_nothing() -> None:
-    """pandera lets such rows pass."""
+    """A check that only warns refuses nothing, as in pandera."""
 
     class Warned(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(ge=0, raise_warning=True)
@@ -144,7 +151,7 @@ def test_a_check_that_only_warns_refuses_nothing() -> None:
 
 
 def test_a_check_may_look_at_nulls() -> None:
-    """`ignore_na=False`: no verdict is a bad one."""
+    """A check with `ignore_na=False` sees nulls, and a missing verdict refuses the row."""
 
     class Looking(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(nullable=True, ge=0, ignore_na=False)
@@ -168,9 +175,7 @@ _ROWS = st.tuples(
 def test_all_at_once_is_what_pandera_says_one_after_the_other(
     values: list[tuple[Any, ...]],
 ) -> None:
-    """Its own `validate` is the truth: which rows fail, each under the first check in
-    the model's order.
-    """
+    """The failures are those of pandera's own `validate`, each under its first check."""
     reason_by_row = {
         row: failure.reason
         for failure in Rules(Order).failures(rows(*values))
@@ -200,7 +205,10 @@ def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int,
 
 
 def test_the_environment_can_not_switch_checks_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pandera reads PANDERA_VALIDATION_ENABLED; a table must not depend on it."""
+    """PANDERA_VALIDATION_ENABLED doesn't switch off the checks.
+
+    A table must not depend on it.
+    """
     from pandera.config import CONFIG
 
     monkeypatch.setattr(CONFIG, "validation_enabled", False)
@@ -208,7 +216,7 @@ def test_the_environment_can_not_switch_checks_off(monkeypatch: pytest.MonkeyPat
 
 
 def test_checks_on_maps_see_what_the_model_declares() -> None:
-    """A map column is a list of key/value structs to a check, as its annotation says."""
+    """A check sees a map column as a list of key/value structs, as the model declares it."""
 
     class Stock(pp.DataFrameModel):
         stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
@@ -238,7 +246,7 @@ def _frames_made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polars is given what the rules look at: other columns cost a batch nothing."""
+    """Only columns that the rules read are converted to polars, so others cost nothing."""
 
     class Two(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(ge=0)
@@ -257,7 +265,7 @@ def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.Monkey
 
 
 def test_a_check_of_ones_own_sees_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also beside built-in ones, and of one column: nobody can tell what it looks at."""
+    """A user's own check sees every column, because the columns that it reads are unknown."""
 
     class Beside(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(ge=0)
@@ -317,7 +325,10 @@ def test_every_built_in_check_is_what_pandera_makes_of_it(
     of_numbers: list[pp.Check],
     of_texts: list[pp.Check],
 ) -> None:
-    """Asked once for all batches, each of them refuses what pandera's own `validate` refuses."""
+    """Each built-in check refuses the same rows as pandera's `validate`.
+
+    It is built once for all batches.
+    """
     schema = pp.DataFrameSchema(
         {
             "number": pp.Column(pl.Int64, of_numbers, nullable=True),

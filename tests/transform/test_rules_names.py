@@ -1,4 +1,4 @@
-"""Checks of columns whose names polars takes for patterns."""
+"""Checks of columns whose names polars reads as patterns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ingest.transform.rules import Rules
 
 
 class Patterns(pp.DataFrameModel):
-    """Each pattern would match `ab` and `a` too."""
+    """Column names that are patterns, which would match `ab` and `a` too."""
 
     a: pl.Int64
     ab: pl.Int64
@@ -42,8 +42,9 @@ class Patterns(pp.DataFrameModel):
 def test_a_check_judges_its_own_column_whatever_it_is_called(
     row: tuple[int, ...], reasons: list[str]
 ) -> None:
-    """A column called `*` or like a regular expression is a name; neighbours with
-    values it forbids pass.
+    """A column named `*` or like a regular expression is checked by its exact name.
+
+    Its neighbours may have values that its check forbids.
     """
     good = (-3, -2, 0, 1, 12)
     columns = [pa.array(values, pa.int64()) for values in zip(good, row, strict=True)]

@@ -1,4 +1,4 @@
-"""The `sql` step: one SELECT over rows, whose result for a row depends on this row alone."""
+"""The `sql` step: one SELECT over rows. The result for a row depends on this row alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERS = Columns(
 
 @pytest.fixture
 def input_rows() -> Before:
-    """Rows of orders: of one message two, of the others one each; one text is no number."""
+    """Rows of orders: two of one message, one of each other message. One text is no number."""
     rows = [
         pa.array([1, 2, 3, 4, 5], pa.int64()),
         pa.array([[1, 2], [], None, [3], [4]], pa.list_(pa.int64())),
@@ -57,7 +57,7 @@ class TestColumns(TransformContract):
 
 
 class TestUnnest(TransformContract):
-    """Several rows of one."""
+    """Several rows for a row."""
 
     @pytest.fixture
     def transform(self) -> Transform:
@@ -65,7 +65,7 @@ class TestUnnest(TransformContract):
 
 
 class TestStar(TransformContract):
-    """Everything, but for some rows."""
+    """All columns but one, and a filter."""
 
     @pytest.fixture
     def transform(self) -> Transform:
@@ -81,7 +81,7 @@ class TestPoison(TransformContract):
 
 
 class TestMetadata(TransformContract):
-    """A metadata column is read, and none comes out."""
+    """A metadata column is read, and isn't in the result."""
 
     @pytest.fixture
     def transform(self) -> Transform:
@@ -91,7 +91,7 @@ class TestMetadata(TransformContract):
 
 
 def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a SELECT that no row fails, of the types that it promises."""
+    """Returns the rows of a SELECT, and asserts their types and that no row fails."""
     sql = Sql(query)
     output = apply(sql, decoded(rows))
     assert output.rows.schema.equals(sql.columns(columns_of(rows)).arrow_schema)
@@ -174,8 +174,9 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
     ],
 )
 def test_what_is_no_step_is_refused(query: str, message: str) -> None:
-    """What looks at other rows, isn't repeatable, has no name or no type is refused before
-    anything is read, with the way out.
+    """A SELECT that can't be a step raises SpecError with the way out, before anything is read.
+
+    It reads other rows, isn't repeatable, or has a column without a name or a type.
     """
     with pytest.raises(SpecError) as refused:
         columns_after(Sql(query), ORDERS)
@@ -184,8 +185,9 @@ def test_what_is_no_step_is_refused(query: str, message: str) -> None:
 
 
 def test_metadata_columns_have_names_of_their_own() -> None:
-    """A column whose name differs from a metadata column's by case only is refused, and so is a
-    lambda's parameter with such a name: DuckDB would read one as the other.
+    """A name that differs from a metadata column's by case only is refused.
+
+    This holds for columns and for parameters of lambdas, because DuckDB would confuse them.
     """
     metadata = (("topic", "_topic"),)
     lambdas = Sql("SELECT list_reduce(lines, lambda a, _topic: a) AS l FROM rows", "sql", metadata)
@@ -214,8 +216,9 @@ def test_metadata_columns_have_names_of_their_own() -> None:
     ],
 )
 def test_a_mistake_has_its_line(query: str, message: str) -> None:
-    """In a SELECT of several lines its number is told, and the column where DuckDB refuses an
-    expression; a column with the name of a word of SQL is told to stand in double quotes.
+    """The error of a SELECT has its line, and the column of an expression that DuckDB refuses.
+
+    A column whose name is a word of SQL needs double quotes, and the error says so.
     """
     names = ("at", "order", "end", "_end")
     more = (Column(name, pa.int64(), nullable=True) for name in names)
@@ -227,7 +230,7 @@ def test_a_mistake_has_its_line(query: str, message: str) -> None:
 
 
 def test_values_come_back_as_they_went_in() -> None:
-    """What is passed on or renamed is the same, of every type; what is computed is exact."""
+    """Columns that are passed on or renamed are unchanged, and computed values are exact."""
     rows = pa.record_batch(
         {
             "d": pa.array([Decimal("1.20"), None], pa.decimal128(38, 2)),
@@ -251,7 +254,7 @@ def test_values_come_back_as_they_went_in() -> None:
 
 
 def test_days_are_those_of_utc() -> None:
-    """Wherever the machine is: in New York this one would be the day before."""
+    """A timestamp's day is that of UTC, whatever the machine's zone is."""
     rows = pa.record_batch({"seen": pa.array([datetime(2026, 1, 5, 2, tzinfo=UTC)])})
     assert selected("SELECT CAST(seen AS DATE) AS day FROM rows", rows) == [
         {"day": date(2026, 1, 5)}
@@ -259,8 +262,9 @@ def test_days_are_those_of_utc() -> None:
 
 
 def test_nested_values_are_computed() -> None:
-    """Lists, structs and maps that are computed have the types that tables have; a lambda in
-    another one has its parameters, too.
+    """Computed lists, structs and maps have the types of tables.
+
+    Nested lambdas see the outer parameters.
     """
     rows = pa.record_batch({"l": pa.array([[1, 2]], pa.list_(pa.int64()))})
     query = (
@@ -273,8 +277,9 @@ def test_nested_values_are_computed() -> None:
 
 
 def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
-    """The failing expression is named with DuckDB's sentence, and no value of the row is in
-    it; the other rows are as they would be without it.
+    """A row that fails is a dead letter with the expression and DuckDB's message.
+
+    The detail has no values. The other rows are unaffected.
     """
     rows = pa.record_batch({"n": pa.array([1, 2**62, 3, 4]), "t": ["5", "6", "secret 777", None]})
     output = apply(Sql("SELECT n * 4 AS n4, CAST(t AS INT) AS t FROM rows", "step"), decoded(rows))
@@ -302,8 +307,9 @@ def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
     ],
 )
 def test_each_way_to_fail_is_a_dead_letter(query: str) -> None:
-    """Also of an expression that is there twice, and of what TRY doesn't catch: the good
-    row goes on.
+    """Each kind of failure is a dead letter, and the good rows pass.
+
+    This includes repeated expressions and failures that TRY doesn't catch.
     """
     good = "UTC" if "ZONE" in query else "5"
     rows = pa.record_batch({"t": [good, "no such", good]})
@@ -312,21 +318,21 @@ def test_each_way_to_fail_is_a_dead_letter(query: str) -> None:
 
 
 def test_try_gives_null_for_what_is_there_twice() -> None:
-    """What the query itself catches is no failure of the row."""
+    """A failure that the query's own TRY catches is no failure of the row."""
     rows = pa.record_batch({"t": ["5", "x"], "c": pa.array([None, 1])})
     query = "SELECT TRY(t::INT) AS a, TRY(t::INT + 1) AS b, coalesce(c, t::INT) AS c FROM rows"
     assert selected(query, rows) == [{"a": 5, "b": 6, "c": 5}, {"a": None, "b": None, "c": 1}]
 
 
 def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
-    """DuckDB can't read such a map at all; the other rows are as they are."""
+    """A map with a repeated key is a dead letter, because DuckDB can't read it."""
     twice = pa.array([[("a", 1)], [("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
     output = apply(Sql("SELECT m['a'] AS a FROM rows"), decoded(pa.record_batch({"m": twice})))
     assert (output.rows["a"].to_pylist(), output.dead_index.to_pylist()) == ([1], [1])
 
 
 def test_a_map_that_can_not_be_read_is_left_out_with_its_row() -> None:
-    """A row that the WHERE leaves out is no dead letter, whatever other columns it has."""
+    """A row that the WHERE filters is no dead letter, even if it has an unreadable map."""
     twice = pa.array(
         [[("a", 1)], [("a", 1), ("a", 2)], [("a", 3)]], pa.map_(pa.string(), pa.int64())
     )
@@ -339,7 +345,7 @@ def test_a_map_that_can_not_be_read_is_left_out_with_its_row() -> None:
 
 
 def test_what_no_calendar_has_is_a_dead_letter() -> None:
-    """A timestamp that DuckDB can hold, and no table, by itself or in a list, struct or map."""
+    """A timestamp that DuckDB can hold but a table can't is a dead letter, at any depth."""
     rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})
     for template in ("{}", "[{}]", "{{'k': {}}}", "MAP {{'k': [{}]}}"):
         query = f"SELECT {template.format('make_timestamptz(ms * 1000)')} AS at_ FROM rows"
@@ -360,7 +366,7 @@ def test_what_no_calendar_has_is_a_dead_letter() -> None:
     ],
 )
 def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
-    """Whatever DuckDB repeats of it, in quotes or not, over several lines, or computed."""
+    """No value is in a dead letter's detail, whatever DuckDB's message quotes."""
     output = apply(Sql(query), decoded(pa.record_batch({"t": [text]})))
     (detail,) = output.dead_detail.to_pylist()
     assert detail.endswith(" - in a of sql")
@@ -377,8 +383,10 @@ def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
     ],
 )
 def test_a_row_fails_alone_as_in_company(query: str) -> None:
-    """Also where DuckDB needn't compute what fails, for a list that is empty, a condition that
-    it takes apart, or an argument that is null of all rows: the verdict is one, in any batch.
+    """A row fails in each batch or in none, even if DuckDB may skip the failing expression.
+
+    DuckDB skips it for empty lists, for conditions that it splits, and for arguments that are
+    null in all rows.
     """
     rows = pa.record_batch(
         {"t": ["x", "x", "1"], "l": [[1], [], [1, 2]], "i": pa.array([7, None, 1])}
@@ -396,7 +404,7 @@ def test_a_row_fails_alone_as_in_company(query: str) -> None:
 
 
 def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> None:
-    """Of several lists in a row the shorter ones end with nulls, as DuckDB has it."""
+    """With several unnested lists in a row, shorter lists are filled with nulls, as in DuckDB."""
     rows = pa.record_batch({"l": [[1, None], [], None, [3]], "m": [["a"], ["b"], None, []]})
     assert selected("SELECT unnest(l) AS l, unnest(m) AS m FROM rows", rows) == [
         {"l": 1, "m": "a"},
@@ -407,11 +415,14 @@ def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> No
 
 
 def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of each column in DuckDB's words, which cost a query, however many fail."""
+    """Many failing rows cost one query for each column.
+
+    The first row of each column gets DuckDB's message.
+    """
     row_counts, real = [], step.locked
 
     class Counted:
-        """A DuckDB that notes which queries it is asked, of how many rows."""
+        """A DuckDB that records the number of rows of each query."""
 
         def __init__(self) -> None:
             self.real = real()
@@ -435,9 +446,7 @@ def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_conditions_are_asked_in_their_order() -> None:
-    """A side of AND or OR that the side before it settles is not asked, in any batch, so
-    that a guard protects what is behind it.
-    """
+    """The sides of AND and OR are evaluated in order, so that a guard protects the next side."""
     kinds, texts = ["n", "t"] * 5000, ["7", "x"] * 5000
     rows = pa.record_batch({"kind": kinds, "text": texts})
     both = "SELECT text FROM rows WHERE kind = 'n' AND CAST(text AS INT) > 0"
@@ -447,7 +456,7 @@ def test_conditions_are_asked_in_their_order() -> None:
 
 
 def test_a_filter_that_fails_is_a_dead_letter_of_the_filter() -> None:
-    """And what the filter leaves out fails by no column."""
+    """A failing WHERE is a dead letter of the WHERE, and filtered rows fail by no column."""
     rows = pa.record_batch({"text": ["1", "x", "0", None], "other": ["a", "1", "a", "a"]})
     query = "SELECT CAST(other AS INT) AS other FROM rows WHERE CAST(text AS INT) > 0"
     output = apply(Sql(query), decoded(rows))
@@ -456,7 +465,7 @@ def test_a_filter_that_fails_is_a_dead_letter_of_the_filter() -> None:
 
 
 def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A SELECT that takes too long ends with a sentence that says so."""
+    """A SELECT that takes too long raises SpecError."""
     rows = pa.record_batch({"n": pa.array(range(1_000_000))})
     monkeypatch.setattr(step, "SECONDS", 0.05)
     long = "SELECT sha256(sha256(sha256(n::VARCHAR))) AS n FROM rows"
@@ -476,12 +485,13 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_too_large_for_a_batch(
     monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, message: str | None
 ) -> None:
-    """A result that DuckDB has room for in parts is computed in parts; else the task ends, with
-    the setting that helps.
+    """A result that is too large for DuckDB's memory is computed in parts.
+
+    If a part doesn't fit either, the task fails with the setting that helps.
     """
 
     class Full:
-        """A DuckDB that has room for so many rows."""
+        """A DuckDB that has room for a limited number of rows."""
 
         def __init__(self, rows: int = 0) -> None:
             self.rows, self.real = rows, real()
@@ -510,12 +520,15 @@ def test_what_is_too_large_for_a_batch(
 
 
 def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses no row: the task ends, and the next one of the process has another DuckDB."""
+    """A DuckDB with an internal error refuses no row.
+
+    The task fails, and the next task of the process gets another DuckDB.
+    """
     rows, sql = pa.record_batch({"n": pa.array([1, 2])}), Sql("SELECT n + 1 AS n FROM rows")
     dead, real = step.locked(), step.locked
 
     class Dead:
-        """One that has met a failed assertion of its own."""
+        """A DuckDB that has failed an internal assertion."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(dead, name)
@@ -540,7 +553,7 @@ def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_file_is_read() -> None:
-    """A query has no file, and no variable of Python's."""
+    """A query can read no file and no variable of Python."""
     secret = pa.table({"a": [1]})
     assert secret.num_rows
     with pytest.raises(SpecError):
@@ -572,9 +585,7 @@ def keyed(query: str, **more: Any) -> Sql:
 
 
 def test_what_a_filter_leaves_out_is_deleted() -> None:
-    """A row that WHERE leaves out deletes its key, at its message's place, beside what is
-    deleted anyway.
-    """
+    """A row that WHERE filters deletes its key at its message's place, next to other deletes."""
     deletes = Deletes(pa.record_batch({"id": pa.array([9])}), pa.array([2], pa.int64()))
     output = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(KEYED, deletes=deletes))
     assert output.rows["id"].to_pylist() == [1, 3]
@@ -585,8 +596,9 @@ def test_what_a_filter_leaves_out_is_deleted() -> None:
 
 
 def test_the_last_row_of_a_key_in_a_message_counts() -> None:
-    """Of one message, a row that is kept doesn't survive a later one of its key that isn't;
-    one behind it does.
+    """The last row of a key in a message counts.
+
+    A kept row is deleted by a later filtered row of its key, and not by an earlier one.
     """
     rows = pa.record_batch({"id": pa.array([1, 1, 2, 2]), "state": ["on", "off", "off", "on"]})
     output = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(rows, [0, 0, 1, 1]))
@@ -605,13 +617,16 @@ def test_the_last_row_of_a_key_in_a_message_counts() -> None:
     ],
 )
 def test_what_a_key_forbids_is_refused(query: str, versioned: bool, message: str) -> None:
-    """A step passes the key on as it is, one row for one, and filters no versions."""
+    """A step must pass the key unchanged, one row for each row, and must not filter versions."""
     with pytest.raises(SpecError, match=message):
         keyed(query, versioned=versioned).columns(columns_of(KEYED))
 
 
 def test_behind_a_spark_step_nothing_is_unnested(tmp_path: Path) -> None:
-    """The rows of a message have no numbers there: refused before anything is read."""
+    """A step after a `spark` step can't unnest, because the rows there have no numbers.
+
+    It is refused before anything is read.
+    """
     step = SqlSection(sql="SELECT id, unnest(lines) AS line FROM rows")
     assert step.transform(StepContext("s", tmp_path)).columns(ORDERS)
     with pytest.raises(SpecError, match="unnest before it, or explode in its function"):
@@ -619,10 +634,11 @@ def test_behind_a_spark_step_nothing_is_unnested(tmp_path: Path) -> None:
 
 
 def test_what_a_message_left_alone_stays_so() -> None:
-    """A column that the message left unchanged is unchanged under another name, and so is
-    all that is computed of it alone, even where the expression makes a value of null; a
-    WHERE that asks for it can't be answered, nor an expression of what has changed, too:
-    the message is a dead letter.
+    """A column that the message left unchanged is unchanged under another name too.
+
+    So is each expression of it alone, even if it would make a value of null. A WHERE with it,
+    or an expression that mixes it with changed columns, has no result, so the message is a dead
+    letter.
     """
     unavailable = pa.array([[], ["note"], [], []], pa.list_(pa.string()))
     input_batch = decoded(KEYED, unavailable=unavailable)
@@ -650,9 +666,7 @@ def test_what_a_message_left_alone_stays_so() -> None:
 
 
 def test_a_step_takes_columns_that_it_does_not_read() -> None:
-    """DuckDB sees the columns that are computed with, and no others: one that it couldn't
-    read passes by.
-    """
+    """DuckDB gets only the used columns, so an unreadable unused column passes unchanged."""
     twice = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
     rows = pa.record_batch({"n": pa.array([1]), "x": twice})
     assert selected("SELECT n + 1 AS m, x FROM rows", rows) == [{"m": 2, "x": [("a", 1), ("a", 2)]}]
@@ -672,5 +686,5 @@ def test_a_step_takes_columns_that_it_does_not_read() -> None:
     ],
 )
 def test_the_way_out_of_a_refusal_works(query: str) -> None:
-    """What a refusal says to write instead is taken."""
+    """A refusal's suggested SELECT is accepted."""
     assert len(Sql(query).columns(ORDERS).columns) == 1

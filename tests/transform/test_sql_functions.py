@@ -1,4 +1,4 @@
-"""The functions that a `sql` step may call: each gives the same on another day and machine."""
+"""The functions that a `sql` step may call give the same results on each day and machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS = ("2", "'a'", "[1, 2]")
 
 
 def calls() -> list[list[str]]:
-    """Calls of each form of each function that a step may call, with arguments of its types."""
+    """Returns calls of each form of each allowed function, with arguments of its types."""
     with locked() as con:
         functions = con.execute(
             "SELECT DISTINCT function_name, parameter_types, varargs FROM duckdb_functions() WHERE"
@@ -56,7 +56,7 @@ def calls() -> list[list[str]]:
 
 
 def answers(forms: list[list[str]]) -> dict[str, str]:
-    """The first two answers to each form; arguments that don't fit give none."""
+    """Returns the first two answers to each form. Arguments that don't fit have no answer."""
     answer_by_call: dict[str, str] = {}
     with locked() as con:
         for form in forms:
@@ -69,8 +69,9 @@ def answers(forms: list[list[str]]) -> dict[str, str]:
 
 
 def test_what_a_step_may_call_gives_the_same_each_time() -> None:
-    """Each function, in two processes that begin at different moments, on machines in zones whose
-    dates differ.
+    """Each allowed function has the same results in two processes.
+
+    They start at different moments, in zones with different dates.
     """
     env, forms = {**os.environ, "PYTHONPATH": str(ROOT)}, json.dumps(calls())
     program = (

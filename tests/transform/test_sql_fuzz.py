@@ -1,4 +1,4 @@
-"""The `sql` step held against the same SELECT over the whole table, by DuckDB alone."""
+"""The `sql` step compared with the same SELECT over the whole table in DuckDB."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ KINDS: dict[str, list[str]] = {
         "day", "CAST({text} AS DATE)", "CAST({at} AS DATE)", "make_date({int}, 1, 1)",
     ],
 }  # fmt: skip
-"""Expressions of each type; what is in braces is any of that type."""
+"""Expressions of each type. A name in braces stands for any expression of that type."""
 
 UNNEST = "unnest("
 COLUMNS = [kind for kind in KINDS if kind != "json"]
@@ -141,7 +141,7 @@ def expressions(draw: st.DrawFn, kind: str, deep: int = 3) -> str:
 
 @st.composite
 def selects(draw: st.DrawFn) -> tuple[str, str]:
-    """A list of columns that are passed on, computed and unnested, and a condition."""
+    """Draws a list of columns (passed on, computed or unnested), and a condition."""
     star = draw(st.sampled_from([[], ["*"], ["* EXCLUDE (t) RENAME (a AS z)"], ["b", "j AS z"]]))
     kinds = draw(st.lists(st.sampled_from(COLUMNS), min_size=0 if star else 1, max_size=4))
     columns = [f"{draw(expressions(kind))} AS c{n}" for n, kind in enumerate(kinds)]
@@ -157,11 +157,11 @@ def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 def by_duckdb(
     con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[dict[str, Any]]
 ) -> pa.Table | None:
-    """What DuckDB makes of rows; None where they fail."""
+    """Returns DuckDB's result for the rows; None if they fail."""
     con.register("rows", pa.Table.from_batches([batch(rows)]))
     try:
         table = con.sql(query).to_arrow_table()
-        table.to_pylist()  # Python has no other years than tables have
+        table.to_pylist()  # Python has the same years as tables.
     except (duckdb.Error, OverflowError, ValueError):
         return None
     return table
@@ -172,20 +172,21 @@ def by_duckdb(
 def test_batches_are_the_whole_table(
     rows: list[dict[str, Any]], select: tuple[str, str], size: int
 ) -> None:
-    """However rows come in batches: those that fail alone are the dead letters, and of the
-    others come the rows of the SELECT over all of them at once, of the same types.
+    """The rows in any batches have the same result as the SELECT over all rows at once.
+
+    The dead letters are the rows that fail alone. The types are the same.
     """
     columns, where = select
     sql = Sql(f"SELECT {columns} FROM rows" + (f" WHERE {where}" if where != "TRUE" else ""))
     note(sql.query)
-    # in no order of DuckDB's own: it asks the sides of an AND as it likes
+    # CASE, because DuckDB may evaluate the sides of an AND in any order.
     query = f"SELECT {columns} FROM rows WHERE CASE WHEN {where} THEN TRUE ELSE FALSE END"
     flat_query = query.replace(UNNEST, "(")
     with duckdb.connect(":memory:", config={"threads": 1}) as con:
         con.execute("SET TimeZone = 'UTC'")
         try:
             schema = sql.columns(columns_of(batch([]))).arrow_schema
-        except SpecError:  # it fails without a row, where nothing is optimized away
+        except SpecError:  # It fails without a row, because nothing is optimized away.
             con.execute("SET disabled_optimizers = 'common_subexpressions'")
             case = f"CASE WHEN {where} THEN TRUE ELSE FALSE END"
             query = f"SELECT {columns.replace(UNNEST, '(')}, {case} FROM rows"
@@ -196,7 +197,7 @@ def test_batches_are_the_whole_table(
         ]
         good = [row for index, row in enumerate(rows) if index not in failing]
         expected = by_duckdb(con, query, good)
-        if expected is None:  # DuckDB leaves an argument out only where all rows are alike
+        if expected is None:  # DuckDB skips an argument only if all rows are alike.
             expected = pa.concat_tables(by_duckdb(con, query, [row]) for row in good)
     step, dead, batches = sql.open(), [], []
     for start in range(0, len(rows), size):

@@ -1,4 +1,4 @@
-"""The rules of a schema as a transform: what becomes of the messages whose rows fail."""
+"""The rules of a model as a transform, and the messages whose rows fail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULED = (
 
 
 class TestValidate(TransformContract):
-    """The rules of a schema keep the contract of every transform."""
+    """The rules of a model fulfil the contract of every transform."""
 
     @pytest.fixture
     def transform(self) -> Validate:
@@ -50,7 +50,7 @@ class TestValidate(TransformContract):
 
 
 def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
-    """Decode and validate by the model in a folder."""
+    """Returns a function that decodes and validates with the model in a folder."""
     decode, validate = (
         RowDecoder(ModelReference("m.py:M", folder), JsonEncoding()).open(),
         Validate(ModelReference("m.py:M", folder)).open(),
@@ -59,8 +59,9 @@ def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
 
 
 def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> None:
-    """Its index is the message's, not the row's; dead letters of both stages stand in
-    message order.
+    """A failed check is a dead letter of its own stage, with the message's index.
+
+    Dead letters of both stages are in the order of messages.
     """
     (tmp_path / "m.py").write_text(RULED)
     decoded = both(tmp_path)(messages_with([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
@@ -75,7 +76,10 @@ def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> Non
 
 
 def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
-    """Workers live on between runs; a retry after a fix of the file sees the new rules."""
+    """`open` loads corrected rules in the same process.
+
+    Workers outlive runs, so a retry after a fix must use the new file.
+    """
     (tmp_path / "m.py").write_text(RULED)
     assert both(tmp_path)(messages_with([b'{"id":-1}'])).rows.num_rows == 0
     (tmp_path / "m.py").write_text(RULED.replace("ge=0", "ge=-5"))
@@ -83,8 +87,9 @@ def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
-    """Decoder, rules and columns of one process share the model; only another content
-    of the file is loaded again.
+    """A process loads the model once for decoder, rules and columns.
+
+    It is loaded again only if the file's content changed.
     """
     (tmp_path / "m.py").write_text(
         RULED + "import pathlib\nwith (pathlib.Path(__file__).parent / 'loads').open('a') as f:"
@@ -100,8 +105,9 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", floats.MODELS, ids=lambda model: model.__name__)
 def test_nan_is_what_pandera_says(model: type[pp.DataFrameModel]) -> None:
-    """NaN is refused where a column isn't nullable, and elsewhere as the column's checks have it,
-    whatever format or step it came from.
+    """NaN is refused in a column that isn't nullable, and else judged by the column's checks.
+
+    This is pandera's verdict, for each format and step.
     """
     values = [3.0, float("nan"), None, float("inf"), -1.0]
     schema = Columns.of(model).arrow_schema

@@ -1,1 +1,1 @@
-"""Avro: one record a message, by a writer's schema that the spec gives."""
+"""Avro: each message is one record, written with a schema that the spec gives."""

@@ -1,6 +1,6 @@
-"""Decodes records in Avro's binary encoding, by the writer's schema of the spec.
+"""Decoder of records in Avro's binary encoding, by the writer's schema of the spec.
 
-A compiled pass takes most messages; the strict decoder decodes every other one.
+A compiled pass takes most messages; the strict decoder decodes every other message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ PASS = Compiled("windrow.ingest.formats.avro.scan")
 
 @dataclass(frozen=True)
 class AvroEncoding:
-    """Encoding of values that are one record each, written with `writer_schema`."""
+    """Encoding of values that are one record each.
+
+    Attributes:
+        writer_schema: the schema that the records were written with.
+    """
 
     writer_schema: GivenSchema
 
@@ -69,10 +73,10 @@ class AvroPass(OnePass):
         mask *= self._noted
 
     def _most_entries(self, size: int, _messages: int) -> int:
-        """Returns the most entries that the messages can have.
+        """Returns the largest possible number of entries.
 
-        A byte of the messages is the first byte of at most one value, which has at most
-        two entries of its own; the structs that begin at the byte have one entry each.
+        A byte is the first byte of at most one value, which has at most two entries. The
+        structs that begin at the same byte have one more entry each.
         """
         return (size + 1) * (2 + self._program.nested)
 

@@ -1,8 +1,8 @@
-"""Decides which type of the writer's schema can become which column.
+"""Rules for which type of the writer's schema can become which column.
 
-That is decided before any message is read. A column takes the values of a type that it
-can hold exactly. A message with another value is a dead letter; its reason is in
-brackets:
+They are applied before any message is read. A column takes the values of a type that it can
+hold exactly. A message with any other value is a dead letter, whose reason is in brackets
+here:
 
 - An int or a long becomes an integer of any size (`out_of_range`: too large for it) or a
   float (`out_of_range`: not exact). A float becomes a Float32 or a Float64, a double a
@@ -11,14 +11,14 @@ brackets:
   A fixed becomes a Binary, an enum a String.
 - A decimal becomes a Decimal (`out_of_range`: not exact), and so does Debezium's record
   of a scale and a decimal.
-- A date becomes a Date. A timestamp-millis, -micros or -nanos becomes a Datetime,
-  whatever `epoch` the column states. An int or a long without a logical type becomes a
-  Datetime if the column states its `epoch`. Debezium's string with an offset becomes a
-  Datetime. A time and a local timestamp become only numbers.
-- An array becomes a List, a map a List of key and value, at any depth. A record becomes a
-  Struct of some of its fields.
-- A union becomes a column that each of its types except null can become. Null becomes
-  null, which a column that isn't nullable refuses (`missing`).
+- A date becomes a Date. A timestamp-millis, -micros or -nanos becomes a Datetime; the
+  column's `epoch` isn't used. An int or a long without a logical type becomes a Datetime if
+  the column has an `epoch`. Debezium's string with an offset becomes a Datetime. A time and a
+  local timestamp become only numbers.
+- An array becomes a List, a map becomes a List of key and value or a map, at any depth. A
+  record becomes a Struct of some of its fields.
+- A union becomes a column if each of its types except null can become the column. Null
+  becomes null, which a column that isn't nullable refuses (`missing`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
 
 INT_BYTES, LONG_BYTES = 5, 10
-"""Bytes of the longest varint of an int, and of a long."""
+"""Length in bytes of the longest varint of an int, and of a long."""
 
 PRIMITIVE_COLUMNS = {
     "boolean": pa.bool_(),
@@ -64,26 +64,27 @@ PRIMITIVE_COLUMNS = {
 """The narrowest column type that holds all values of a primitive type."""
 
 MOST_TYPES = 20_000
-"""The most types that are compared with columns, for one schema.
+"""Limit of the types of a schema that are compared with columns.
 
-A record is compared once for each union that it is in, and so are the records in it: a
-page of text could otherwise become millions of instructions.
+A record is compared once for each union that contains it, and so are the records inside it.
+Without this limit, a schema of one page could become millions of instructions.
 """
 
 MOST_IGNORED = 100
-"""The most fields of a schema that are named as ignored."""
+"""Limit of the fields of a schema that are reported as ignored."""
 
 _ZONE_OF_NUMBER = "metadata zone is for timestamps that are text"
 _UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
-"""The factor and the divisor that make microseconds of a timestamp of each logical type."""
+"""The factor and the divisor that convert a timestamp of each logical type to microseconds."""
 
 
 def value_of(column: pa.DataType) -> pa.DataType | None:
-    """Returns the type of a map's values in a column; None if the column can't be a map.
+    """Returns the type of a map's values in a column; None if the column can't hold a map.
 
-    A map, or a List of Struct with a String `key` and a `value` can be one.
+    A column can hold a map if it is a map, or a List of Struct with a String `key` and a
+    `value`.
     """
-    # the two fields may come in any order
+    # The struct's two fields may be in any order.
     if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
         column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
     entries = column if pa.types.is_map(column) else map_type(column)
@@ -96,7 +97,7 @@ def is_null(kind: AvroType) -> bool:
 
 
 def misfits(schema: AvroSchema, columns: Columns) -> dict[str, str]:
-    """Returns why columns can't be read from the schema, by their names; others can."""
+    """Returns why columns can't be read from the schema, by name."""
     fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
     reason_by_column: dict[str, str] = {}
     for column in columns.columns:
@@ -116,7 +117,7 @@ def check(schema: AvroSchema, columns: Columns) -> None:
     """Refuses columns that can't be read from the schema.
 
     Raises:
-        SpecError: says for each such column why.
+        SpecError: names each such column with the reason.
     """
     reason_by_column = misfits(schema, columns)
     if reason_by_column:
@@ -137,7 +138,7 @@ def fits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | N
 
 
 class _Fitting:
-    """Compares types with columns, at most `MOST_TYPES` of them."""
+    """Compares at most `MOST_TYPES` types with columns."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
@@ -209,7 +210,7 @@ def _hint(kind: AvroType, column: pa.DataType) -> str:
 
 
 def words(kind: AvroType) -> str:
-    """Returns the type as text, for people."""
+    """Returns a description of the type, for errors."""
     if isinstance(kind, PrimitiveType | FixedType):
         name = (
             kind.name
@@ -295,7 +296,7 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
         return IntegerRule(MIN_DAYS, MAX_DAYS) if logical == "date" else None
     if pa.types.is_decimal(column):
         return None
-    # the writer's logical type counts before the column's metadata
+    # The writer's logical type has precedence over the column's metadata.
     stated = epoch_ratio(epoch) if epoch is not None and logical is None else None
     rule = column_rule(column, _UNITS.get(str(logical), stated))
     half = 1 << (31 if kind.name == "int" else 63)
@@ -305,7 +306,7 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
 def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
     """Returns the paths of the fields of a row that no column is for.
 
-    They are the same for all messages of the schema. `check` has passed.
+    They are the same for all messages of the schema. The caller must have called `check`.
     """
 
     def inside(kind: AvroType) -> Iterable[tuple[str | None, AvroType]]:

@@ -1,4 +1,4 @@
-"""Writer's schema as a spec gives it: its text, or the name of a file."""
+"""Writer's schema in the form of a spec: its text, or the name of a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 class GivenSchema:
     """Writer's schema of a spec, not parsed yet.
 
-    - `written`: the schema's JSON text, or the name of a file that holds it, relative to
-      `folder`.
-    - `setting`: the spec's setting that gives it, for error messages.
-    - `pickled`: the file's text, if this value was unpickled. A worker may run on a
-      machine that doesn't have the file, so pickling reads it. None: the file is read
-      each time the schema is needed.
+    Attributes:
+        written: the schema's JSON text, or the name of its file relative to `folder`.
+        folder: the spec's folder.
+        setting: the setting or file that has the schema, for errors.
+        pickled: the file's text if this value was unpickled. A worker may run on a machine
+            without the file, so pickling reads it. If None, the file is read each time the
+            schema is needed.
     """
 
     written: str
@@ -44,7 +45,7 @@ class GivenSchema:
         """Parses the schema.
 
         Raises:
-            SpecError: the file can't be read, or holds no Avro schema.
+            SpecError: the file can't be read, or has no Avro schema.
         """
         with_text = self.now()
         return parse_schema(with_text.written, with_text.setting)

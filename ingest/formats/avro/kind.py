@@ -1,4 +1,4 @@
-"""The format `avro` in a spec: its settings for values and for keys."""
+"""Settings of the format `avro`, for values and for keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _text(value: object) -> object:
-    """Turns a schema that YAML gives as a mapping into its JSON text; keeps a file's name."""
+    """Converts a schema that is a mapping in YAML to its JSON text; keeps a text unchanged."""
     if isinstance(value, dict | list):
         try:
             return json.dumps(_with_null_named(value))
@@ -30,7 +30,7 @@ def _text(value: object) -> object:
 
 
 def _with_null_named(value: Any) -> Any:
-    """Writes the type null as "null": YAML reads an unquoted `null` as no value."""
+    """Writes the type null as "null", because YAML reads an unquoted `null` as no value."""
     if isinstance(value, dict):
         return {
             key: "null"

@@ -1,9 +1,9 @@
 """Program of numbers that tells the compiled pass how to read messages of a schema.
 
-There is one instruction for each value, in the order of the bytes, and each instruction
-names the next one. A record has no instruction of its own: its fields follow each
-other. A record that no column is for may contain itself, so its fields are a subroutine
-that is called and returns. An array or a map returns to its `LOOP` after each item.
+There is one instruction for each value, in the order of the bytes, and each instruction has
+the number of the next one. A record itself has no instruction, only its fields have. A record
+that no column is for may contain itself, so its fields are a subroutine that is called and
+returns. An array or a map returns to its `LOOP` after each item.
 """
 
 from __future__ import annotations
@@ -68,68 +68,80 @@ from windrow.ingest.schema.columns import Columns, Finer
     END,
     MISSING,
 ) = range(19)
-"""Operations. Their order counts: the pass compares them by size.
+"""Operations. Their order matters, because the pass compares their numbers with `<=`.
 
-- `VARINT`, `VARINT_FLOAT`: an int or a long that becomes an integer, or a float.
-- `OCTETS_TEXT`, `OCTETS_ANY`: a length, and so many bytes of UTF-8, or any bytes;
-  `FIXED_ANY`: `COUNT` bytes.
-- `DECIMAL_OCTETS`: a decimal in `COUNT` bytes, or after a length if `COUNT` is 0.
-- `INSTANT_OCTETS`: a length, and a timestamp's text; `LOW` is 1 if it may be truncated.
-- `UNION`: the number of a branch; goes on with the branch's first instruction.
-- `PRESENT`: a struct is present; reads nothing.
-- `ARRAY`: an array or a map begins; `LOOP`: its next item, the next block's head, or its
-  end.
-- `CALL`: a record that no column is for begins; `RETURN`: it ends.
-- `END`: the message must end.
-- `MISSING`: the message is left to the strict decoder: it has a null in a column that
+- `VARINT`: reads an int or a long that becomes an integer.
+- `VARINT_FLOAT`: reads an int or a long that becomes a float.
+- `OCTETS_TEXT`: reads a length, and this number of bytes, which must be UTF-8.
+- `OCTETS_ANY`: reads a length, and this number of bytes.
+- `DOUBLE`, `BOOLEAN`, `FLOAT`: read a value of this primitive type.
+- `FIXED_ANY`: reads `COUNT` bytes.
+- `UNION`: reads the number of a branch, and continues with the branch's first instruction.
+- `ENUM`: reads the number of a symbol.
+- `LOOP`: reads the next item of an array or map, the head of its next block, or its end.
+- `ARRAY`: opens an array or a map.
+- `CALL`: opens a record that no column is for.
+- `PRESENT`: writes that a struct is present; reads nothing.
+- `DECIMAL_OCTETS`: reads a decimal of `COUNT` bytes, or of a length if `COUNT` is 0.
+- `INSTANT_OCTETS`: reads a length, and the text of a timestamp. `LOW` is 1 if the timestamp
+  may be truncated.
+- `RETURN`: closes a record that no column is for.
+- `END`: takes the message, which must end here.
+- `MISSING`: leaves the message to the strict decoder. The message has a null in a column that
   isn't nullable, a union's type that can't become the column, or a decimal that may lose
   digits.
 """
 
 WIDTH = 12
 OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = range(WIDTH)
-"""Numbers in an instruction's row.
+"""Places of the numbers in an instruction's row.
 
-- `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `NEXT`: the next
-  instruction.
-- `FIRST`: for a union the place of the table of its branches' first instructions; for an
-  enum the place of the table of its symbols; for a loop the first instruction of an
-  item; for a call the first one of the record.
-- `COUNT`: how many branches, symbols or bytes; for a varint its longest length; for a
+- `OP`: the operation.
+- `NODE`: the node of the value, or `NOBODY`.
+- `NEXT`: the number of the next instruction.
+- `FIRST`, by operation:
+  - union: the place of the table of its branches' first instructions;
+  - enum: the place of the table of its symbols;
+  - loop: the first instruction of an item;
+  - call: the first instruction of the record.
+- `COUNT`: the number of branches, symbols or bytes; for a varint its longest length; for a
   loop the node of the keys.
-- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: for a number its `IntegerRule`; the factor of one
-  that becomes a float is the bits that the float holds. For a decimal `LOW` and `HIGH`
-  are the lower and the higher 64 bits of its bound, and `FACTOR` is how many zeros are
-  appended.
-- `SPACE`, `COST`: for a loop the space of its items, and what an item costs.
-- `KEYED`: for a loop 1 if each item begins with a key, 2 if the items have no bytes; for
-  a decimal 1 if it is `WIDE`.
+- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`, by operation:
+  - integer: its `IntegerRule`; the divisor is negative if the remainder may be truncated;
+  - integer that becomes a float: the same, but `FACTOR` is the number of bits that the float
+    holds;
+  - decimal: `LOW` and `HIGH` are the lower and upper 64 bits of its bound, and `FACTOR` is the
+    number of zeros that are appended.
+- `SPACE`: for a loop, the space of its items.
+- `COST`: for a loop, the cost of an item.
+- `KEYED`: for a loop, 1 if each item begins with a key, 2 if the items have no bytes; for a
+  decimal, 1 if it is `WIDE`.
 """
 NOBODY = -1
-"""In the place of a node: no column is for the value."""
+"""Number of a node that doesn't exist, because no column is for the value."""
 
 MAPS = 4
-"""The place in the pass's state, after those of `shared.seen`, that counts the arrays
-and maps that were opened, ever. So each one has a number of its own.
+"""Place in the pass's state, after the places of `shared.seen`, of the number of arrays and
+maps that were ever opened. It numbers each of them.
 """
 FRAMES = 5
-"""The place in the state where the frames begin."""
+"""Place in the state where the frames begin."""
 FRAME = 6
 INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
-"""Numbers of a frame. A frame is there for each open array, map and call.
+"""Places of the numbers in a frame. Each open array, map and call has a frame.
 
-- `INSTRUCTION`: for a call, the instruction to go on with after it.
-- `REMAINING`: how many items the block still has, with the one being read.
-- `BLOCK_END`: the place where the block must end, or -1 if its head didn't say.
-- `BEGIN`: how many items its space had before it.
-- `INDEX`: which value of its node the array or map is.
-- `MAP_NUMBER`: its own number, for the table of keys.
+- `INSTRUCTION`: for a call, the instruction after it.
+- `REMAINING`: the number of items left in the block, with the item being read.
+- `BLOCK_END`: the index where the block must end; -1 if its head doesn't have its size.
+- `BEGIN`: the number of items that the space had before the array or map.
+- `INDEX`: the index of the array or map among the values of its node.
+- `MAP_NUMBER`: the number of the array or map, for the table of keys.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""The place in the state, after the frames, of two numbers for each space.
+"""Place in the state, after the frames, where the counts of items begin.
 
-First how many items each space has, then the same before the message. Space 0 has the
-rows.
+First is the present number of items of each space, then the number before the message. The
+items of space 0 are the rows.
 """
 
 
@@ -137,12 +149,14 @@ rows.
 class Program:
     """Program for a writer's schema and columns.
 
-    - `numbers`: a row of `WIDTH` numbers for each instruction, then the tables of
-      branches and symbols; `begin`: the first instruction.
-    - `symbols`: the bytes of all symbols, one after the other.
-    - `nodes`: the nodes of the columns.
-    - `keyed`: True if a map of the writer's is read into a column.
-    - `nested`: the most structs that may begin at one byte.
+    Attributes:
+        numbers: a row of `WIDTH` numbers for each instruction, followed by the tables of
+            branches and symbols.
+        begin: the number of the first instruction.
+        symbols: the bytes of all symbols, without separators.
+        nodes: the nodes of the columns.
+        keyed: whether a map of the writer's schema is read into a column.
+        nested: the largest number of structs that may begin at the same byte.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -182,10 +196,11 @@ def _nested(kind: pa.DataType) -> int:
 
 
 class _ProgramWriter:
-    """Writes instructions from the last one to the first, since each names the next one.
+    """Writes a program from the last instruction to the first.
 
-    The methods that write the instructions of a type get the number of the instruction
-    after these, `next_pc`, and return the first one of theirs.
+    This order is needed because each instruction has the number of the next one. A method
+    that writes a type gets `next_pc`, the number of the instruction after the type. It
+    returns the number of the type's first instruction.
     """
 
     def __init__(self, schema: AvroSchema, nodes: list[Node], finer: Finer) -> None:
@@ -194,7 +209,7 @@ class _ProgramWriter:
         self._nodes = nodes
         self._rows: list[list[int]] = []
         self._tables: list[int] = []
-        # the instructions whose FIRST is a place in the tables
+        # The instructions whose FIRST is a place in the tables.
         self._with_tables: list[int] = []
         self._called: dict[str, int] = {}
         self._unwritten: list[str] = []
@@ -218,13 +233,19 @@ class _ProgramWriter:
         return np.array([*rows, *self._tables], np.int64)
 
     def record(self, name: str, node_by_field: dict[str, Node], next_pc: int) -> int:
-        """Writes a record's fields. `node_by_field`: the nodes of those that a column is for."""
+        """Writes a record's fields.
+
+        Args:
+            name: the record's full name.
+            node_by_field: the nodes of the fields that a column is for.
+            next_pc: the instruction after the record.
+        """
         for field, kind in reversed(self._schema.records[name].fields):
             next_pc = self._value(kind, node_by_field.get(field), next_pc)
         return next_pc
 
     def _value(self, kind: AvroType, node: Node | None, next_pc: int) -> int:
-        """Writes a value. `node`: None if no column is for it."""
+        """Writes a value; `node` is None if no column is for the value."""
         if isinstance(kind, AbsentType) or (node is None and self._schema.is_empty(kind)):
             return next_pc
         if isinstance(kind, RefusedType):
@@ -325,9 +346,9 @@ class _ProgramWriter:
     def _subroutine(self, name: str) -> int:
         """Returns the first instruction of a record that no column is for.
 
-        Each record is written once, so it may contain itself. Its first instruction is
-        written here and does nothing; its fields are written later, in a loop, so that
-        deeply nested records don't recurse.
+        Each record is written once, so it may contain itself. This method only writes its
+        first instruction, which does nothing. `write_called` writes the fields in a loop, so
+        that deeply nested records cause no recursion.
         """
         if name not in self._called:
             self._called[name] = self.add(OP=PRESENT)
@@ -335,7 +356,7 @@ class _ProgramWriter:
         return self._called[name]
 
     def write_called(self) -> None:
-        """Writes the fields of all records that are called."""
+        """Writes the fields of all records that are subroutines."""
         while self._unwritten:
             name = self._unwritten.pop()
             first = self.record(name, {}, self.add(OP=RETURN))
@@ -347,8 +368,8 @@ class _ProgramWriter:
     def _enum(self, kind: EnumType, node: int, next_pc: int) -> int:
         """Writes an enum.
 
-        All fields of the enum share one table: for each symbol its place and length, as
-        an entry.
+        All fields of the enum share one table. For each symbol, the table has the value of
+        an entry: the symbol's place and length.
         """
         if kind.name not in self._enums:
             entries = []
@@ -380,10 +401,15 @@ class _ProgramWriter:
         cost: int,
         keyed: int,
     ) -> int:
-        """Writes an array of a type, or a map of its values.
+        """Writes an array or a map.
 
-        `node`, `item`: the node of the array, and of its items or values; None if no
-        column is for it. `cost`, `keyed`: the loop's `COST` and `KEYED`.
+        Args:
+            kind: the type of the items or values.
+            item: the node of the items or values; None if no column is for them.
+            next_pc: the instruction after the array or map.
+            node: the node of the array or map; None if no column is for it.
+            cost: the loop's `COST`.
+            keyed: the loop's `KEYED`.
         """
         number, space, key = (
             (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)

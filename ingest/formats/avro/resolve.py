@@ -1,14 +1,14 @@
-"""Resolves a writer's schema of a registry against the columns.
+"""Resolution of a registry's schema against the columns.
 
-This is Avro's schema resolution; the columns are the reader's schema.
+It is Avro's schema resolution, with the columns as the reader's schema:
 
-- A column is null if the writer's record has no such field. If the column isn't
+- A column is null if the writer's record has no field of its name. If the column isn't
   nullable, it can't be read from this schema.
-- A union may have types that can't become the column. A message with a value of such a
-  type is refused.
-- If a union has several records and the column is a struct, the records whose names are
-  configured become structs. If none of them is configured, those that have all of the
-  struct's fields do: the others would give structs full of nulls.
+- A union may have types that can't become the column. A message with a value of such a type
+  is refused.
+- If a union has several records and the column is a struct, the records with a configured
+  name become structs. If no record has a configured name, the records that have all of the
+  struct's fields become structs. The other records would become structs full of nulls.
 
 `fit.py` decides which type can become which column, as for a schema in a spec.
 """
@@ -36,9 +36,12 @@ from windrow.ingest.schema.columns import Columns, epoch_of
 
 
 def resolve_schema(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
-    """Returns the schema to read the columns by: the writer's, with what each field becomes.
+    """Returns the writer's schema, changed so that the columns can be read by it.
 
-    `records`: the names of the records that are rows, or structs in rows.
+    Args:
+        writer: the writer's schema.
+        columns: the columns.
+        records: the names of the records that are rows, or structs in rows.
 
     Raises:
         SpecError: the schema has too many types.
@@ -47,7 +50,7 @@ def resolve_schema(writer: AvroSchema, columns: Columns, records: Sequence[str] 
 
 
 def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
-    """Returns whether a record, by one of its full names, is among `records`.
+    """Returns whether one of a record's full names is among `records`.
 
     A name in `records` without a namespace matches in every namespace.
     """
@@ -55,10 +58,9 @@ def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
 
 
 class _Resolution:
-    """Resolves one writer's schema.
+    """Resolves a single writer's schema.
 
-    A record that columns read as two different structs becomes two records, each made
-    once.
+    A record that is read into two different structs becomes two records.
     """
 
     def __init__(self, writer: AvroSchema, records: Sequence[str]) -> None:
@@ -80,10 +82,11 @@ class _Resolution:
         struct: pa.DataType,
         type_by_field: dict[str, tuple[pa.DataType, str | None]],
     ) -> str:
-        # pyarrow's types are equal if only the metadata of their fields differs
+        # pyarrow's types are equal even if the metadata of their fields differs, so `_epochs`
+        # is a part of the key.
         key = name, struct, _epochs(struct)
         if key not in self._resolved_names:
-            # names of a schema have no brackets, so this one is new
+            # Names in a schema have no brackets, so this name is new.
             resolved_name = self._resolved_names[key] = f"{name}({len(self._resolved_names) + 1})"
             fields = self._writer.records[name].fields
             kept_fields = tuple(
@@ -128,7 +131,7 @@ class _Resolution:
             is_fine and not is_null(branch)
             for is_fine, branch in zip(is_readable, branches, strict=True)
         ):
-            return UnionType(tuple(branches))  # no type can be read: `check` reports each
+            return UnionType(tuple(branches))  # No type can be read; `check` reports each type.
         refused = [
             RefusedType(
                 words(writer_branch), "other_record" if writer_branch in others else "wrong_type"
@@ -143,7 +146,7 @@ class _Resolution:
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
-        """Returns the records of a union that can't be the struct, if it has several records."""
+        """Returns a union's records that don't become the struct; none if it has one record."""
         records_of_union = {
             branch: self._writer.records[branch.name]
             for branch in kind.branches
@@ -166,7 +169,7 @@ class _Resolution:
 
 
 def _epochs(kind: pa.DataType) -> Hashable:
-    """Returns the units of the integer timestamps in a type, at any depth."""
+    """Returns the `epoch` metadata of the fields in a type, at any depth."""
     if pa.types.is_struct(kind):
         return tuple((epoch_of(field), _epochs(field.type)) for field in kind)
     if pa.types.is_list(kind):

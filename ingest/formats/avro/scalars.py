@@ -1,9 +1,14 @@
-"""Scans one value that is no array and no map, from its bytes to entries. Compiled.
+"""Functions that read a value that is neither array nor map, and write its entry. Compiled.
 
-Each function that scans a value may assume that `pos` is at the value's first byte (and
-at most at `end`), and that `row` is the place of the value's instruction. It returns the
-place after the value, or -1 if the message isn't taken, and the next entry.
-`node` is negative if no column is for the value: then it is only checked.
+The functions that scan a value share their arguments:
+
+- `pos`: the index of the value's first byte, at most `end`.
+- `row`: the place of the value's instruction.
+- `node`: the node of the value. It is negative if no column is for the value; then the value is
+  only checked.
+
+They return the index after the value, or -1 if the message isn't taken; and the index of the
+next entry.
 """
 
 from __future__ import annotations
@@ -32,14 +37,15 @@ from windrow.ingest.native.compiling import inlined, part, word_at
 
 _U = np.uint64
 _WIDEST = 16
-"""The bytes of the widest decimal column."""
+"""Number of bytes of the widest decimal column."""
 
 
 @inlined
 def varint(data, pos, end, max_bytes):
     """Reads a number of at most `max_bytes` bytes.
 
-    Returns the position after it, or -1, and the number.
+    Returns:
+        The index after the number, or -1; and the number.
     """
     if pos < end and byte(data, pos) < 128:
         first = byte(data, pos)
@@ -49,7 +55,7 @@ def varint(data, pos, end, max_bytes):
 
 @part
 def long_varint(data, pos, end, max_bytes):
-    """Reads a number as `varint` does, also one of several bytes."""
+    """Reads a number of one or several bytes; returns the same as `varint`."""
     number = _U(0)
     for i in range(max_bytes):
         if pos >= end:
@@ -68,9 +74,11 @@ def long_varint(data, pos, end, max_bytes):
 
 @inlined
 def octets(data, pos, end):
-    """Reads a length. Returns the place after it, or -1, and the length.
+    """Reads a length.
 
-    So many bytes are there before `end`.
+    Returns:
+        The index after the length, or -1 if fewer bytes than the length are before `end`;
+        and the length.
     """
     pos, n = varint(data, pos, end, LONG_BYTES)
     return (-1, 0) if pos < 0 or n < 0 or n > end - pos else (pos, n)
@@ -78,9 +86,10 @@ def octets(data, pos, end):
 
 @part
 def fits_bits(value, bits):
-    """Returns whether `bits` bits hold all digits of a number other than 0, in binary.
+    """Returns whether the binary digits of a number other than 0 fit in `bits` bits.
 
-    The zeros at its end need no bits: then a float of so many bits is exact.
+    Zeros at the end need no bits. If the digits fit, a float with a mantissa of `bits` bits
+    is exact.
     """
     size = _U(value) if value > 0 else _U(0) - _U(value)
     return size >> _U(bits) < size & (_U(0) - size)
@@ -90,8 +99,8 @@ def fits_bits(value, bits):
 def integer(data, pos, end, row, op, node, index, numbers, state, entries, entry):
     """Scans an int or a long.
 
-    A negative divisor means that what is finer may be cut off; an entry of node 0, the
-    row itself, notes that it was.
+    A negative divisor means that the remainder may be truncated. Then an entry of node 0,
+    the document, marks the row as truncated.
     """
     pos, value = varint(data, pos, end, numbers[np.uintp(row + COUNT)])
     if pos < 0:
@@ -116,7 +125,7 @@ def integer(data, pos, end, row, op, node, index, numbers, state, entries, entry
 
 @inlined
 def scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry):
-    """Scans a value that always has the same number of bytes."""
+    """Scans a value with a fixed number of bytes."""
     n = (
         8
         if op == DOUBLE
@@ -143,10 +152,11 @@ def scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry):
 
 @part
 def decimal(data, pos, n, low, high):
-    """Reads a number from n bytes in two's complement, the highest byte first.
+    """Reads a number from `n` bytes in two's complement, the highest byte first.
 
-    Returns whether it is certainly at most (high, low) in size, and its high and low 64
-    bits.
+    Returns:
+        Whether its absolute value is at most the 128 bits (`high`, `low`); its upper 64
+        bits; and its lower 64 bits.
     """
     if n < 1:
         return False, _U(0), _U(0)
@@ -168,7 +178,7 @@ def decimal(data, pos, n, low, high):
 
 @part
 def wide(data, pos, end, row, node, index, numbers, entries, entry):
-    """Scans a decimal in bytes or a fixed."""
+    """Scans a decimal that is written as bytes or as a fixed."""
     n = numbers[np.uintp(row + COUNT)]
     if n == 0:
         pos, n = octets(data, pos, end)
@@ -180,7 +190,7 @@ def wide(data, pos, end, row, node, index, numbers, entries, entry):
     if not is_exact:
         return -1, entry
     for _ in range(numbers[np.uintp(row + FACTOR)]):
-        # ten times the number: eight times and twice
+        # Ten times the number is eight times the number plus twice the number.
         doubled_low = lower << _U(1)
         upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
         lower = (lower << _U(3)) + doubled_low

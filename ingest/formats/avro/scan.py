@@ -1,25 +1,26 @@
-"""Compiled pass over the bytes of all messages: takes those that are certainly rows.
+"""Compiled pass over the bytes of all Avro messages: it takes the messages that are certainly rows.
 
-It carries out a program (program.py), writes the values as entries (shared/arrow_arrays.py), and
-leaves every message that it isn't certain of to the strict decoder. It is a loop over
-instructions and never recursive. It reads each byte a bounded number of times: an item
-of a block has at least one byte, and what has no byte is no instruction.
+It executes a program (`program.py`), and writes the values as entries (`shared/entries.py`). It
+leaves every message that it isn't certain about to the strict decoder. It is a loop over
+instructions, and never recursive. It reads each byte a bounded number of times: each item of a
+block has at least one byte, and a type without bytes has no instruction.
 
 The state of a message being scanned:
 
-- `pos`, `end`: the next byte, and the end of the message. Nothing from `end` on is read.
-  `pos` is -1 once the message isn't taken; every function below may assume that it isn't.
-- `pc`: the number of the next instruction; `row`: the place of its numbers.
-- `frame`: the place of the innermost open frame, or the one before the first. A frame
-  is an open array, map or call (`program.FRAME`); arrays and maps are left, and calls
-  return, in the order in which they were opened.
-- `index`: which value of its node comes next: the row's number, or the item's in the
-  innermost space that is open.
-- `entry`: the next entry. `state[ENTRIES]` changes only when the message is
-  taken, so the entries of another message are overwritten.
-- `budget`: what the other items of the message may still cost (shared/budget.py).
+- `pos`: the index of the next byte. It is -1 once the message isn't taken; no function is
+  called with -1.
+- `end`: the end of the message. No byte from there on is read.
+- `pc`: the number of the next instruction.
+- `row`: the place of the current instruction's numbers.
+- `frame`: the place of the innermost open frame, or the place before the first frame. Each open
+  array, map and call has a frame (`program.FRAME`). The innermost one is closed first.
+- `index`: the index of the next value among the values of its node: the row's number, or the
+  item's number in the innermost open space.
+- `entry`: the index of the next entry. `state[ENTRIES]` only changes when the message is taken,
+  so the entries of a message that isn't taken are overwritten.
+- `budget`: the bytes that the next items of the message may cost (`shared/budget.py`).
 
-Functions return -1 for a place if the message isn't taken.
+A returned index of -1 means that the message isn't taken.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ _room_for_keys, _budget = part(room_for_keys), part(budget)
 
 @part
 def is_new(data, pos, n, end, number, state, keys):
-    """Returns whether a key of n bytes is new in the map of this number; notes the key.
+    """Returns whether a key of `n` bytes is new in the map with this number; notes the key.
 
-    The keys of all maps of a message share one table of hashes, so two keys with the
-    same hash count as equal: then the strict decoder decides.
+    The keys of all maps of a message share one table of hashes. Two keys with the same hash
+    count as equal, so the strict decoder decides about their message.
     """
     return is_first(hash_of(data, pos, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
 
@@ -97,7 +98,7 @@ def is_new(data, pos, n, end, number, state, keys):
 def open_items(row, frame, index, numbers, state):
     """Fills the frame of an array or a map that begins.
 
-    It is filled as at the last item of a block, so that its `LOOP`, which comes next,
+    It gets the state after the last item of a block. So its `LOOP`, the next instruction,
     reads the head of the first block.
     """
     state[MAPS] += 1
@@ -110,7 +111,7 @@ def open_items(row, frame, index, numbers, state):
 
 @inlined
 def read_key(data, pos, end, row, frame, node, index, numbers, state, entries, entry, keys):
-    """Reads a map's key. Returns the place after it, or -1, and the next entry."""
+    """Reads a map's key; returns the index after it, or -1, and the index of the next entry."""
     pos, n = octets(data, pos, end)
     if pos < 0 or not is_utf8(data, pos, pos + n):
         return -1, entry
@@ -125,11 +126,12 @@ def read_key(data, pos, end, row, frame, node, index, numbers, state, entries, e
 def next_item(
     data, pos, end, row, pc, frame, budget, node, index, numbers, state, entries, entry, keys
 ):
-    """Goes on to the next item of an array or a map, or leaves it after the last one.
+    """Opens the next item of an array or a map, or closes the array or map after its last item.
 
-    The item before it, if any, is read. Returns the place, or -1, and `pc`, `frame`,
-    `budget`, `index` and `entry` to go on with. When it is called, `pc` is the
-    instruction after the loop.
+    The previous item has been read. `pc` is the instruction after the loop.
+
+    Returns:
+        The next `pos`, or -1; and the next `pc`, `frame`, `budget`, `index` and `entry`.
     """
     state[frame + REMAINING] -= 1
     if state[frame + REMAINING] == 0:
@@ -157,9 +159,9 @@ def next_item(
 
 @inlined
 def message(data, pos, end, begin, budget, numbers, state, entries, keys):
-    """Scans one message; returns whether it is a row.
+    """Scans a message; returns whether it is a row.
 
-    If it isn't, the caller restores the counts of items.
+    If it isn't a row, the caller restores the counts of items.
     """
     pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
     while pos >= 0:
@@ -236,8 +238,10 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
 def next_block(data, pos, end, frame, keyed, state):
     """Reads the head of an array's or map's next block.
 
-    Returns the place after it, or -1, and whether it was the end of all blocks. The block
-    before it, if any, is read, and must end where its own head said.
+    The previous block has been read. If its head has its size, it must end at this size.
+
+    Returns:
+        The index after the head, or -1; and whether the head is the end of all blocks.
     """
     if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != pos:
         return -1, False
@@ -252,7 +256,7 @@ def next_block(data, pos, end, frame, keyed, state):
         count = -count
         state[frame + BLOCK_END] = pos + size
     if keyed == 2:
-        count = 1  # the items have no bytes: what follows is the next block's head
+        count = 1  # The items have no bytes, so the next block's head follows.
     elif count > end - pos:
         return -1, False
     state[frame + REMAINING] = count
@@ -261,9 +265,9 @@ def next_block(data, pos, end, frame, keyed, state):
 
 @part
 def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, keys):
-    """Scans one message; returns whether it is a row. If not, the state is as before it."""
-    # Two loops over the spaces are written out here, and in the scanners of the other
-    # formats: as functions of their own they make an Avro pass slower.
+    """Scans a message; returns whether it is a row. If it isn't, resets the state."""
+    # The two loops over the spaces are repeated in the scanners of the other formats. As
+    # functions of their own they make an Avro pass slower.
     spaces = state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
@@ -291,9 +295,18 @@ def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, k
     )
 )
 def scan(data, begins, ends, begin, numbers, state, entries, keys, verdicts):
-    """Scans the messages between `begins` and `ends`; notes in `verdicts` which are rows.
+    """Takes the messages that are certainly rows.
 
-    `begin`: the program's first instruction.
+    Args:
+        data: the bytes of all messages.
+        begins: the index at which each message begins.
+        ends: the index at which each message ends.
+        begin: the number of the program's first instruction.
+        numbers: the program's numbers.
+        state: the state of the pass; written.
+        entries: the entries; written.
+        keys: the table of keys; written.
+        verdicts: whether each message is a row; written.
     """
     begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, numbers_at, state_at, entries_at, keys_at = (

@@ -1,4 +1,4 @@
-"""Avro schemas: the types that the messages were written with, parsed from JSON."""
+"""Avro schemas: types that messages were written with, and their parser from JSON."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MOST_NESTED = 50
-"""The deepest nesting of types that are written inside each other, without names."""
+"""Deepest nesting of types that are written inside each other."""
 
 _CONNECT_PRECISION = 64
-"""The precision that Kafka Connect writes for a decimal whose precision isn't stated."""
+"""Precision of a decimal for which Kafka Connect states only the scale."""
 
 _DO = "Fix the Avro schema; nothing was read."
 
 
 ZONED = "zoned-timestamp"
-"""The logical type of a string that is a timestamp with an offset.
+"""Logical type of a string that is a timestamp with an offset.
 
-Avro's specification has no such logical type; Debezium writes such strings.
+Debezium writes such strings. Avro's specification has no logical type for them.
 """
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""Debezium's record of a scale and the bytes of a decimal.
+"""Name of Debezium's record of a scale and the bytes of a decimal.
 
-Debezium writes it for numbers of a database column that has no fixed scale.
+Debezium writes it for numbers of a database column without a fixed scale.
 """
 
 
 class Logical(msgspec.Struct, frozen=True):
-    """Logical type. `precision` and `scale` count only if it is a decimal."""
+    """Logical type.
+
+    Attributes:
+        name: the name.
+        precision: the precision of a decimal; 0 for any other type.
+        scale: the scale of a decimal; 0 for any other type.
+    """
 
     name: str
     precision: int = 0
@@ -52,7 +58,13 @@ class PrimitiveType(msgspec.Struct, frozen=True):
 
 
 class FixedType(msgspec.Struct, frozen=True):
-    """Type of values that always have `size` bytes."""
+    """Type of values that always have the same number of bytes.
+
+    Attributes:
+        name: the full name.
+        size: the number of bytes.
+        logical: the logical type.
+    """
 
     name: str
     size: int
@@ -91,7 +103,13 @@ class NamedReference(msgspec.Struct, frozen=True):
 
 
 class RecordType(msgspec.Struct, frozen=True):
-    """Record: the values of its fields, in order. `aliases`: its other full names."""
+    """Record: a value is the values of its fields, in order.
+
+    Attributes:
+        name: the full name.
+        fields: pairs of a field's name and type.
+        aliases: the other full names.
+    """
 
     name: str
     fields: tuple[tuple[str, AvroType], ...]
@@ -99,17 +117,20 @@ class RecordType(msgspec.Struct, frozen=True):
 
 
 class AbsentType(msgspec.Struct, frozen=True):
-    """Type of a field that only the reader has: always null, and no byte of the message.
+    """Type of a field that only the columns have. It is always null, and has no bytes.
 
-    A parsed schema has no such type; `resolve.py` adds it.
+    A parsed schema doesn't have this type; `resolve.py` adds it.
     """
 
 
 class RefusedType(msgspec.Struct, frozen=True):
-    """Type of a union that can't become the column: a message that has it is refused.
+    """Type of a union that can't become the column. A message with its value is refused.
 
-    A parsed schema has no such type; `resolve.py` adds it. `words`: the original type,
-    for people; `reason`: the dead letter's reason.
+    A parsed schema doesn't have this type; `resolve.py` adds it.
+
+    Attributes:
+        words: the description of the original type.
+        reason: the dead letter's reason.
     """
 
     words: str
@@ -127,16 +148,17 @@ AvroType = (
     | AbsentType
     | RefusedType
 )
-"""Any type. A record is a `NamedReference` to one of `AvroSchema.records`."""
+"""Any type. A record is a `NamedReference` to an item of `AvroSchema.records`."""
 
 
 @dataclass(frozen=True)
 class AvroSchema:
     """Schema of messages that are one record each.
 
-    - `root`: the full name of the messages' record.
-    - `records`: all records, by full name.
-    - `empty`: the names of the records whose values never have a byte.
+    Attributes:
+        root: the full name of the messages' record.
+        records: all records, by full name.
+        empty: the names of the records whose values have no bytes.
     """
 
     root: str
@@ -150,7 +172,10 @@ class AvroSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Full names of the root record, with its aliases; one empty name if it has none."""
+        """Full names of the root record, with its aliases.
+
+        The name is "" if the schema isn't a record.
+        """
         return (self.root, *self.records[self.root].aliases)
 
     @property
@@ -161,7 +186,7 @@ class AvroSchema:
     def is_empty(self, kind: AvroType) -> bool:
         """Returns whether values of a type have no bytes.
 
-        A block of an array may then claim any number of items, whatever the size of the
+        A block of an array of such values may claim any number of items, even in a small
         message.
         """
         return _is_empty(kind, self.empty)
@@ -174,14 +199,14 @@ def parse_schema(
 
     Args:
         text: the schema's JSON text.
-        origin: where the text comes from, for people.
-        references: the texts of the schemas whose names it uses. A schema comes after
-            those that it uses itself.
-        only: the field name for a schema that isn't a record: it is read as a record
-            with this one field. None: such a schema is refused.
+        origin: the source of the text, for errors.
+        references: the texts of the schemas whose names the text uses. A schema comes
+            after the schemas that it uses.
+        only: the field name for a schema that isn't a record. Such a schema is read as a
+            record with this single field. If None, such a schema is refused.
 
     Raises:
-        SpecError: the text isn't a schema of one record; says what is wrong and where.
+        SpecError: the text isn't a schema of a record.
     """
     root = parse_root(text, origin, references, only)
     if isinstance(root, AvroSchema):
@@ -199,10 +224,11 @@ def parse_root(
 ) -> AvroSchema | list[AvroSchema | None]:
     """Parses a schema like `parse_schema`, but also takes a union of records.
 
-    A union becomes a list with a schema for each record, and None for its null.
+    A union becomes a list with a schema for each record, and None for its null. The
+    arguments are those of `parse_schema`.
 
     Raises:
-        SpecError: as `parse_schema`.
+        SpecError: the text is neither a schema of a record nor of a union of records.
     """
     if len(text) + sum(map(len, references)) > MOST_CHARACTERS:
         raise SpecError(
@@ -246,11 +272,11 @@ def parse_root(
 
 
 def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
-    """Returns the records that consist of empty types only.
+    """Returns the names of the records whose values have no bytes.
 
-    A record that contains itself isn't empty: no value of it ends.
+    A record that contains itself isn't one of them, because its values would never end.
     """
-    # for each record whose own fields are empty: the records in it not known to be empty
+    # Records whose other fields are empty, with the inner records not known to be empty.
     undecided = {
         name: {kind.name for _, kind in record.fields if isinstance(kind, NamedReference)}
         for name, record in records.items()
@@ -293,14 +319,21 @@ class _SchemaError(ValueError):
 
 
 class _Parser:
-    """Parses a schema and those that it refers to; collects their records."""
+    """Parses a schema and the schemas that it refers to; collects their records."""
 
     def __init__(self) -> None:
         self.records: dict[str, RecordType] = {}
         self._named: dict[str, AvroType] = {}
 
     def type(self, written: Any, space: str, path: str, depth: int) -> AvroType:
-        """Parses a type. `space`: the namespace that names without one are in."""
+        """Parses a type.
+
+        Args:
+            written: the type's JSON.
+            space: the namespace of names without a namespace.
+            path: the path of the type, for errors.
+            depth: the number of types around the type.
+        """
         if depth > MOST_NESTED:
             raise _SchemaError(f"types are nested more than {MOST_NESTED} deep", path)
         if isinstance(written, str):
@@ -401,10 +434,9 @@ class _Parser:
 def _is_name(name: object) -> bool:
     """Returns whether a value can be a name.
 
-    The specification has letters, digits and `_` only; the programs that write schemas
-    also use other letters, `$` and `-`. Control characters are refused, since names
-    appear in messages to people, and so are brackets: `resolve.py` makes names with
-    brackets.
+    The specification allows only ASCII letters, digits and `_`. Programs that write schemas
+    also use other letters, `$` and `-`. Control characters are refused, because names are
+    printed in errors. Brackets are refused, because `resolve.py` makes names with brackets.
     """
     return isinstance(name, str) and name != "" and name.isprintable() and "(" not in name
 
@@ -424,7 +456,7 @@ def _name(written: dict[str, Any], space: str, path: str) -> str:
 
 
 def _aliases(written: dict[str, Any], space: str) -> tuple[str, ...]:
-    """Returns the other full names of a record; ignores aliases that aren't a list of names."""
+    """Returns the aliases of a record; ignores aliases that aren't a list of texts."""
     aliases = written.get("aliases")
     return (
         tuple(_full(alias, space) for alias in aliases if isinstance(alias, str))
@@ -453,7 +485,7 @@ _LOGICAL = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
-"""The Avro type that each of these logical types goes with."""
+"""Avro type of each of these logical types."""
 
 
 _CONNECT = {
@@ -469,7 +501,7 @@ _CONNECT = {
     ("string", "io.debezium.time.ZonedTimestamp"): ZONED,
     ("string", "io.debezium.time.IsoTimestamp"): ZONED,
 }
-"""The logical types that Kafka Connect and Debezium state as `connect.name` only.
+"""Logical types that Kafka Connect and Debezium state only as `connect.name`.
 
 The key is the Avro type and the name.
 """
@@ -478,8 +510,8 @@ The key is the Avro type and the name.
 def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
     """Returns the logical type of a type.
 
-    An unknown one, or one that doesn't go with its type, is ignored, as the
-    specification demands.
+    A logical type that is unknown, or that isn't allowed for the type, is ignored. The
+    specification requires this.
     """
     name = written.get("logicalType")
     if name is None:
@@ -501,7 +533,7 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
 
 
 def _of_connect(written: dict[str, Any], kind: str) -> Logical | None:
-    """Returns the logical type that Kafka Connect or Debezium states."""
+    """Returns the logical type that Kafka Connect or Debezium states as `connect.name`."""
     name = written.get("connect.name")
     if kind != "bytes" or name != "org.apache.kafka.connect.data.Decimal":
         logical = _CONNECT.get((kind, name)) if isinstance(name, str) else None

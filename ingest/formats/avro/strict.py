@@ -1,18 +1,18 @@
 """Strict decoder of one message in Avro's binary encoding, by the writer's schema.
 
-Its verdict counts: either the values of the whole message, to the last byte, or a
-precise refusal. It is simple and slow. The compiled pass (`scan.py`) may take only
-messages that this decoder takes too, with the same values.
+It either reads the whole message, to the last byte, or refuses it with a precise reason. It is
+simple and slow. The compiled pass (`scan.py`) may only take messages that this decoder takes,
+too, and must read the same values.
 
-No library decodes here. fastavro takes a negative index of a union or an enum, a boolean
-of 2 and bytes after the record, and a block that claims 2**60 nulls keeps it busy for
+No library decodes the messages. fastavro takes a negative index of a union or an enum, a
+boolean of 2, and bytes after the record. A block that claims 2**60 nulls keeps it busy for
 ever.
 
-How it works: for each field of the writer's record there is one reader (`Read`), made
-once from the field's type and its column. A reader gets the cursor, which is the state
-of decoding one message. Each reader may assume that the cursor is at the first byte of
-its value, and must leave it at the first byte after the value, or raise. A field that no
-column is for has a reader too, since only reading a value tells where it ends.
+Each field of the writer's record has a reader (`Read`), which is made once from the field's
+type and its column. A reader gets the cursor, which is the state of decoding one message. The
+cursor is at the first byte of the reader's value. The reader moves it to the first byte after
+the value, or raises. A field that no column is for also has a reader, because the end of a
+value is only known by reading it.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ from windrow.ingest.schema.columns import Column, Columns, epoch_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _MOST_SCALE_DIFFERENCE = 1000
-"""The most that a decimal's scale may differ from its column's.
+"""Largest difference between the scales of a decimal and its column.
 
-With a larger difference no number but 0 fits the column, and 10**difference would be slow.
+With a larger difference only 0 fits the column, and computing 10**difference would be slow.
 """
 
 MAX_DEPTH = 100
-"""The deepest nesting of arrays, maps and records that no column is for."""
+"""Deepest nesting of arrays, maps, and records that no column is for."""
 
 Path = tuple[Any, str | int]
-"""Path of a value: the path of the value around it, or None, and the last step.
+"""Path of a value: the path of the outer value, or None; and the last step.
 
-It becomes a text only if the value is refused.
+It is only converted to a text if the value is refused.
 """
 
 Read = Callable[["_Cursor", Path], Any]
-"""Reads one value: (cursor, path of the value) -> the value as pyarrow takes it.
+"""Reads a value: (cursor, path of the value) -> a Python object for pyarrow.
 
-Null is None. Raises RefusedValueError if the bytes are no such value.
+Null is None. Raises RefusedValueError if the bytes aren't a value of the type.
 """
 
 
@@ -97,12 +97,14 @@ def _path_text(path: Path) -> str:
 class _Cursor:
     """State of decoding one message.
 
-    - `data`: the message; `pos`: the first byte that isn't read yet.
-    - `depth`: how many arrays, maps and records that no column is for are open at `pos`.
-    - `budget`: how many bytes of columns the items of the rest of the message may take.
-    - `keep`: False while the message is only checked: lists, maps and structs stay empty,
-      so that checking takes no memory.
-    - `truncation`: decides on timestamps that are finer than a microsecond.
+    Attributes:
+        budget: the bytes of columns that the remaining items of the message may take.
+        data: the message.
+        depth: the number of open arrays, maps, and records that no column is for.
+        keep: False if the message is only checked. Then lists, maps and structs stay
+            empty, so that checking takes no memory.
+        pos: the index of the first byte that isn't read yet.
+        truncation: the rule for timestamps finer than a microsecond.
     """
 
     __slots__ = ("budget", "data", "depth", "keep", "pos", "truncation")
@@ -146,7 +148,7 @@ class _Cursor:
     def descend(self, path: Path) -> None:
         """Enters an array, a map, or a record that no column is for.
 
-        Who enters one also counts `depth` down again at its end.
+        The caller decrements `depth` at its end.
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -157,7 +159,7 @@ class _Cursor:
             )
 
     def spend(self, cost: int, path: Path) -> None:
-        """Takes the cost of one item of an array, or of one entry of a map, from the budget."""
+        """Subtracts the cost of an array's item, or of a map's entry, from the budget."""
         self.budget -= cost
         if self.budget < 0:
             raise _refusal(
@@ -179,9 +181,9 @@ class StrictAvro:
         check(schema, columns)
         self.truncation = Truncation(columns.finer)
         self._schema, self._ignored = schema, ignored_fields(schema, columns)
-        # for each record that is skipped: the steps and readers of its fields
+        # The steps and readers of the fields of each skipped record, by its name.
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
-        # the skipped records whose readers aren't made yet
+        # The skipped records whose readers aren't made yet.
         self._unmade: list[str] = []
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
@@ -201,18 +203,18 @@ class StrictAvro:
             ]
 
     def decode(self, message: bytes) -> list[Any]:
-        """Returns the values of the columns, in order, as pyarrow takes them.
+        """Returns the values of the columns, in order, as Python objects for pyarrow.
 
-        The message is read twice. The first time it is only checked: values as Python
-        objects may take a hundred times the memory of the message, and only a message
-        that is a row is worth that.
+        The message is read twice. The first time it is only checked, because Python objects
+        may take a hundred times the memory of the message. So a message that isn't a row
+        doesn't take this memory.
         """
         self._read(_Cursor(message, self.truncation, keep=False))
         self.truncation.ignored = bool(self._ignored)
         return self._read(_Cursor(message, self.truncation, keep=True))
 
     def ignored_fields(self, _message: bytes) -> tuple[str, ...]:
-        """As in `StrictWay`; the schema says it of all messages."""
+        """Returns the paths of fields that no column is for; all messages have the same."""
         return self._ignored
 
     def _read(self, cursor: _Cursor) -> list[Any]:
@@ -230,8 +232,8 @@ class StrictAvro:
     def _value(self, kind: AvroType, column: pa.DataType | None, epoch: str | None = None) -> Read:
         """Makes the reader of a type whose values become values of a column.
 
-        `check` has passed, so the type can become the column. None: no column is for it, and
-        its values are checked just as strictly.
+        `check` has passed, so the type can become the column. If `column` is None, no column
+        is for the values, and they are only checked.
         """
         if isinstance(kind, AbsentType) or (column is None and self._schema.is_empty(kind)):
             return _null
@@ -303,9 +305,9 @@ class StrictAvro:
     def _skip_record(self, name: str) -> Read:
         """Makes the reader of a record that no column is for.
 
-        There is one list of field readers for each record, found by its name, so a record
-        may contain itself. The list is filled later, in a loop, so that making readers of
-        deeply nested records doesn't recurse.
+        Each record has a list of field readers, which is found by the record's name. So a
+        record may contain itself. `__init__` fills the list in a loop, so that deeply nested
+        records cause no recursion.
         """
         if name not in self._skipped:
             self._skipped[name] = []
@@ -359,8 +361,8 @@ def _union(branches: list[Read]) -> Read:
 def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
     """Reads the blocks of an array or a map, and calls `item` for each item.
 
-    `item` gets the item's number and must read it from the cursor. Items must have bytes:
-    so their count is bounded by the rest of the message.
+    `item` gets the number of the item, and must read the item from the cursor. Each item has
+    at least one byte, so the rest of the message bounds the number of items.
     """
     cursor.descend(path)
     number = 0
@@ -401,7 +403,7 @@ def _array(read: Read, cost: int) -> Read:
 
 
 def _empty_array(cursor: _Cursor, path: Path) -> None:
-    """Skips the blocks of an array whose items have no bytes; never loops over the items."""
+    """Skips the blocks of an array whose items have no bytes, without a loop over the items."""
     cursor.descend(path)
     while (count := cursor.varint(path)) != 0:
         if count == -(1 << 63) or (count < 0 and cursor.varint(path) != 0):
@@ -410,16 +412,18 @@ def _empty_array(cursor: _Cursor, path: Path) -> None:
 
 
 def _map(read: Read, cost: int | None) -> Read:
-    """Makes the reader of a map, whose values `read` reads.
+    """Makes the reader of a map.
 
-    `cost`: what an entry costs of the budget; None if no column is for the map. Then it
-    may have a key twice.
+    Args:
+        read: the reader of its values.
+        cost: the cost of an entry; None if no column is for the map. Then the map may have
+            a key twice.
     """
 
     def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
         kept_entries: list[tuple[str, Any]] = []
         keys: set[str] = set()
-        item_path = (path, "[...]")  # no key in it: keys are data, and messages name none
+        item_path = (path, "[...]")  # Keys are data, so the path has no key.
 
         def entry(number: int) -> None:
             cursor.spend(cost or 0, item_path)
@@ -492,7 +496,7 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
             return _zoned_timestamp
         if column == pa.string():
             return _text
-        # a string must be UTF-8 even if the column takes its bytes
+        # A string must be UTF-8 even if the column is Binary.
         return _bytes if kind.name == "bytes" else lambda cursor, path: _text(cursor, path).encode()
     layout = {"float": "<f", "double": "<d"}.get(kind.name)
     if layout is None:
@@ -547,7 +551,11 @@ def _variable_decimal(column: pa.DataType) -> Read:
 def _decimal_value(
     cursor: _Cursor, octets: bytes, scale: int, column: pa.DataType, path: Path
 ) -> Decimal:
-    """Converts an unscaled number and its scale to the column's scale, if no digit is lost."""
+    """Converts an unscaled number to the column's scale.
+
+    Raises:
+        RefusedValueError: the conversion would lose a digit.
+    """
     if not octets:
         raise cursor.malformed_error("a decimal has no bytes", path)
     unscaled, zeros = int.from_bytes(octets, "big", signed=True), column.scale - scale

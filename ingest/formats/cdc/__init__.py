@@ -1,4 +1,4 @@
-"""Change data: messages that say what happened to rows of a database's table.
+"""Change data: messages that report changes of rows in a database's table.
 
-Each has an envelope around the row.
+Each message has an envelope around the row.
 """

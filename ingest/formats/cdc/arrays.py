@@ -1,4 +1,4 @@
-"""Columns that are nested in an envelope."""
+"""Functions on columns that are nested in an envelope."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, z
 
 
 def nest_columns(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
-    """Columns of an envelope that has each leaf at its path.
+    """Returns the columns of an envelope that has each leaf at its path.
 
-    No path may be the beginning of another. None of the leaves is a row yet.
+    No path may be the beginning of another path. The columns have no `row_path`, because
+    the leaves may be outside the row.
     """
     fields = _fields([(path, field_of(column)) for path, column in leaves])
     return Columns(
@@ -30,7 +31,7 @@ def nest_columns(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
 
 
 def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
-    """Fields of one level, each with all fields below it."""
+    """Returns the fields of one level, each with all fields inside it."""
     below: dict[str, list[tuple[FieldPath, pa.Field]]] = {}
     for (name, *rest), leaf in leaves:
         below.setdefault(name, []).append((tuple(rest), leaf))
@@ -45,14 +46,14 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
 
 
 def pick(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
-    """The column at a path; null where a struct on the way is null."""
+    """Returns the column at a path; null where a struct on the path is null."""
     name, *rest = path
     column = rows.column(name)
     return pc.struct_field(column, rest) if rest else column
 
 
 def path_text(path: FieldPath) -> str:
-    """A path as error messages have it: `$.source.ts_ms`."""
+    """Returns a path in the form of error messages: `$.source.ts_ms`."""
     return ".".join(("$", *path))
 
 
@@ -66,7 +67,7 @@ def refuse_nulls(values: pa.Array, path: str) -> Refusal:
 
 
 def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
-    """Keeps some of the rows; messages without any row left are filtered."""
+    """Keeps some of the rows. A message that loses all of its rows counts as filtered."""
     if row_mask.all():
         return decoded
     rows = np.flatnonzero(row_mask)
@@ -74,10 +75,10 @@ def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
 
 
 def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
-    """Items of other lists, each at the place of an item of these lists.
+    """Returns the items of `others` that are at the same places as the items of `lists`.
 
-    Null where the other list is null or empty. Otherwise both lists have the same
-    length.
+    An item is null where the other list is null or empty. Any other pair of lists must have
+    the same length.
     """
     parents = pc.list_parent_indices(lists).to_numpy()
     lengths = np.where(others.is_valid(), pc.fill_null(pc.list_value_length(others), 0), 0)

@@ -1,4 +1,4 @@
-"""Metadata of a change message: which table changed, and how."""
+"""Metadata of a change message: the table that changed, and the kind of change."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ from windrow.ingest.schema.columns import Column, Columns
 class Included:
     """Regular expressions for the databases and tables whose rows are wanted.
 
-    Each has to match the whole name; None matches every name. The one for tables may
-    also match the name with its schema's before it, if the envelope has a schema.
+    Attributes:
+        database: has to match the whole name of the database; None matches every name.
+        table: has to match the whole name of the table, alone or after the name of its
+            schema and a dot if the envelope has a schema; None matches every name.
     """
 
     database: str | None = None
@@ -41,17 +43,17 @@ class Included:
 
     @property
     def patterns(self) -> dict[str, str]:
-        """The field of each name, and the expression that it has to match."""
+        """Expression for the whole name, by `DATABASE` or `TABLE`."""
         both = {DATABASE: self.database, TABLE: self.table}
         return {
             name: rf"\A(?:{pattern})\z" for name, pattern in both.items() if pattern is not None
         }
 
     def check(self) -> None:
-        """Checks that each expression takes linear time for any name (RE2).
+        """Checks that RE2 takes each expression, so that matching takes linear time.
 
         Raises:
-            SpecError: one doesn't.
+            SpecError: RE2 refuses an expression.
         """
         for name, pattern in ((DATABASE, self.database), (TABLE, self.table)):
             try:
@@ -68,11 +70,7 @@ EVERYTHING = Included()
 
 
 class ChangeMetadata:
-    """Decodes the metadata of change messages.
-
-    `root`: path of the envelope in the message. `names`: paths of the names of
-    database, schema and table, as far as the messages have them.
-    """
+    """Decodes the metadata of change messages."""
 
     def __init__(
         self,
@@ -81,6 +79,15 @@ class ChangeMetadata:
         included: Included,
         names: Mapping[str, FieldPath],
     ) -> None:
+        """Finds the fields that are needed.
+
+        Args:
+            envelope: the tool's envelope.
+            root: the path of the envelope in the message.
+            included: the tables whose rows are wanted.
+            names: the paths of the names of database, schema and table that the messages
+                have, by `DATABASE`, `SCHEMA` or `TABLE`.
+        """
         self._envelope = envelope
         self._root = root
         self._included = included
@@ -95,7 +102,7 @@ class ChangeMetadata:
 
     @property
     def columns(self) -> Columns:
-        """Columns that have to be decoded for it."""
+        """Columns that have to be decoded for the metadata."""
         leaves = [
             (path, Column(path[-1], pa.string(), nullable=True))
             for path in (self._kind, *self._names.values())
@@ -110,8 +117,10 @@ class ChangeMetadata:
     ) -> tuple[Decoded, npt.NDArray[np.int8]]:
         """Classifies messages by their metadata.
 
-        Returns the verdict, whose rows are those messages that change rows, and the
-        kind of change of each of these. The others are refused, filtered or dropped.
+        Returns:
+            The verdict on each message; and the kind of change of each of its rows. A
+            message that changes rows has one row. Any other message is refused, filtered
+            or dropped.
         """
         decoded = decode(messages)
         decoded = keep_rows(
@@ -123,9 +132,9 @@ class ChangeMetadata:
         return decoded, self._changes(decoded.rows)
 
     def _marks(self, decoded: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask of messages that are marks of the tool itself.
+        """Returns a mask of messages that are marks of the tool, not changes of rows.
 
-        Only messages that name no change are looked at.
+        Only a message without a kind of change can be a mark.
         """
         marks = np.zeros(decoded.rows.num_rows, np.bool_)
         if self._envelope.marks:
@@ -139,9 +148,10 @@ class ChangeMetadata:
         return marks
 
     def _without_other_tables(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """Refuses rows of another table than the one that the topic is named after.
+        """Refuses rows of any table that the topic isn't named after.
 
-        Somebody routes several tables to the topic, or has chosen its name.
+        A topic has such rows if several tables are routed to it, or if its name was
+        configured.
         """
         if not self._by_topic:
             return decoded
@@ -174,9 +184,9 @@ class ChangeMetadata:
         )
 
     def _with_included(self, decoded: Decoded) -> Decoded:
-        """Filters messages of tables that aren't wanted.
+        """Filters messages of databases and tables that aren't wanted.
 
-        Messages that don't name their table are refused.
+        Messages without a needed name are refused.
         """
         patterns = self._included.patterns
         decoded = decoded.refused(
@@ -201,7 +211,7 @@ class ChangeMetadata:
         return keep_rows(decoded, row_mask)
 
     def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
-        """Kind of change of each row; -1: the word is unknown."""
+        """Returns the kind of change of each row; -1 for an unknown word."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
         numbers = pc.fill_null(pc.index_in(pick(heads, self._kind), words), -1)
@@ -240,7 +250,8 @@ class ChangeMetadata:
 def is_called_after(topic: str, table: str) -> bool:
     """Returns whether the last part of a topic's name is a table's name.
 
-    A tool may have replaced characters of it that a topic's name can't have.
+    Case doesn't matter. Characters other than letters and digits count as equal, because a
+    tool replaces characters that a topic's name can't have.
     """
     name, of_table = (
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)
@@ -249,7 +260,7 @@ def is_called_after(topic: str, table: str) -> bool:
 
 
 def _field_names(value: bytes, root: FieldPath) -> AbstractSet[str]:
-    """Names of a JSON object's fields; empty if no object is at the root."""
+    """Returns the names of a JSON object's fields; empty if there is no object at the root."""
     try:
         fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
         for name in root:

@@ -1,6 +1,6 @@
-"""Kafka Connect's schemas, which its JsonConverter writes into each message.
+"""Decoder of messages in which Kafka Connect's JsonConverter has written their schema.
 
-They say how the values are written.
+The schema says how the values are written.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Column, Columns
 
 SCHEMA, PAYLOAD = "schema", "payload"
-"""The two fields of such a message."""
+"""The two fields of a message with a schema."""
 
 _KEPT = 64
-"""Schemas that are cached, and decoders for them: a topic has a few at a time."""
+"""Number of schemas, and of decoders for them, that are cached. A topic has few at a time."""
 
 _SCALE = re.compile(r"-?[0-9]{1,9}")
 _TEXTS = {"timestamps": "iso-8601", "dates": "iso-8601"}
@@ -36,7 +36,7 @@ _TEXTS = {"timestamps": "iso-8601", "dates": "iso-8601"}
 
 @dataclass(frozen=True)
 class ConnectEncoding(JsonEncoding):
-    """Encoding as one JSON document, with the schema that says how values are written."""
+    """Encoding as a JSON document that has a schema, which says how values are written."""
 
     def open(self, columns: Columns) -> DecodeValues:
         if any(_may_have_form(column.type) for column in columns.columns):
@@ -45,7 +45,7 @@ class ConnectEncoding(JsonEncoding):
 
 
 class _DecoderBySchema:
-    """Decodes each message by its own schema. Not for several threads at once."""
+    """Decodes each message by its own schema. Only one thread may use it at a time."""
 
     def __init__(self, columns: Columns, reading: Reading) -> None:
         self._schema, self._reading = columns.arrow_schema, reading
@@ -56,9 +56,9 @@ class _DecoderBySchema:
         self._decoder = lru_cache(_KEPT)(lambda stated: json_batch_decoder(columns, stated))
 
     def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
-        """The verdict on each value.
+        """Returns the verdict on each value.
 
-        A value that isn't JSON has no schema; any of the decoders refuses it.
+        A value that isn't JSON has no schema, and any of the decoders refuses it.
         """
         schema_texts = self._texts.decode(values, "dead")
         texts, schema_of = (
@@ -90,9 +90,11 @@ def _may_have_form(kind: pa.DataType) -> bool:
 
 @lru_cache(_KEPT)
 def reading_by(schema: str | None, reading: Reading) -> Reading:
-    """Rules for reading messages with this schema, a JSON text.
+    """Returns the rules for reading messages with a schema.
 
-    `reading`: the rules where the schema says nothing.
+    Args:
+        schema: the schema, a JSON text; None for messages without one.
+        reading: the rules for values whose form the schema doesn't give.
     """
     try:
         stated = _reading_of(json.loads(schema or "null"), reading)
@@ -102,7 +104,7 @@ def reading_by(schema: str | None, reading: Reading) -> Reading:
 
 
 def _reading_of(schema: object, reading: Reading) -> Reading:
-    """Rules for reading a value with this schema, and all values inside."""
+    """Returns the rules for reading a value with this schema, and all values inside it."""
     if not isinstance(schema, dict):
         return reading
     named_reading = _reading_by_name(schema, reading)
@@ -124,15 +126,16 @@ def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Read
     for schema in schemas:
         if isinstance(schema, dict) and isinstance(schema.get("field"), str):
             read = _reading_of(schema, reading)
-            # without fields that say nothing, more schemas share a decoder
+            # Fields that change no rule are left out, so that more schemas share a decoder.
             if read != reading:
                 yield schema["field"], read
 
 
 def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
-    """Rules for reading a value itself, by its schema's type and name.
+    """Returns the rules for reading a value, without the values inside it.
 
-    Bytes are base64; a text or a number has its digits.
+    The schema's type and name give the rules. A decimal of Kafka Connect is base64; a text or
+    a number is written as digits.
     """
     kind, name = str(schema.get("type")), schema.get("name")
     if name == CONNECT_DECIMAL:

@@ -30,15 +30,22 @@ class ChangeDecoder:
 
     Each change of a row becomes a row, or a delete.
 
-    - `inner`: the encoding of the envelope; `root`: the path of the envelope in it.
-    - `on_null`: what becomes of a message without a value.
-    - `part`: the columns of the model that the messages hold; `of_envelope`: those of them
-      that the envelope has itself, each with its path in the envelope.
-    - `included`: the tables whose rows are wanted.
-    - `primary_key`: the columns by which rows are deleted from the table; None if the
-      table is append-only: then a deletion is a row, too, as it was before.
-    - `unavailable`: what becomes of values that a change left alone; None: they are
-      kept if the table can (`keeps`), or else their changes are refused.
+    Attributes:
+        model: the model.
+        inner: the encoding of the messages.
+        envelope: the tool's envelope.
+        root: the path of the envelope in the message.
+        on_null: whether a message without a value is only counted, or is a dead letter.
+        part: the columns of the model that the messages hold.
+        of_envelope: pairs of a column of `part` that isn't in the row, and its path in the
+            envelope.
+        included: the tables whose rows are wanted.
+        primary_key: the columns by which rows are deleted from the table. None if no rows
+            are deleted, as in an append-only table. Then a deletion becomes a row with the
+            deleted values.
+        unavailable: what happens to values that a change left unchanged and that the
+            message doesn't have. None for `keep` if `keeps` is true, else for `dead`.
+        keeps: whether the table can keep its own values for unchanged values.
     """
 
     model: ModelReference
@@ -79,7 +86,7 @@ class ChangeDecoder:
     def open(self) -> Decode:
         """Opens the decoder for this thread.
 
-        What was opened is kept until a file of the model or of the encoding changes.
+        The opened decoder is kept until a file of the model or of the encoding changes.
         """
         decoder = replace(self, inner=self.inner.now())
         return built_of_model(
@@ -90,7 +97,7 @@ class ChangeDecoder:
         return replace(self, primary_key=primary_key, keeps=keeps)
 
     def metadata(self) -> ChangeMetadata:
-        """Decoder of the messages' metadata."""
+        """Makes the decoder of the messages' metadata."""
         patterns = self.included.patterns
         names = {
             name: path
@@ -108,7 +115,7 @@ class ChangeDecoder:
         return True
 
     def written_image(self, columns: Columns) -> RowImage:
-        """Row image of an insert or an update."""
+        """Returns the row image of an insert or an update."""
         former = (*self.root, self.envelope.former)
         path, of_envelope, key = (
             (*self.root, self.envelope.written),
@@ -120,9 +127,9 @@ class ChangeDecoder:
         )
 
     def removed_image(self, columns: Columns) -> RowImage | None:
-        """Row image of a deletion; None if the message's key has all of it.
+        """Returns the row image of a deletion; None if all its columns come from the message's key.
 
-        Where a deletion deletes a row, its primary key is enough.
+        If the table has a primary key, only the columns of the primary key are read.
         """
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
@@ -142,10 +149,7 @@ class ChangeDecoder:
 
     @property
     def _unavailable(self) -> Unavailable | None:
-        """Treatment of values that a change left alone.
-
-        None if the tool doesn't mark them.
-        """
+        """Treatment of values that a change left unchanged; None if the tool doesn't mark them."""
         return (
             None
             if not self.envelope.leaves_alone
@@ -153,11 +157,11 @@ class ChangeDecoder:
         )
 
     def columns_of(self, model: type[Any]) -> Columns:
-        """The columns of a model, checked against the spec.
+        """Returns the columns of a model, checked against the spec.
 
         Raises:
-            SpecError: the model lacks a column that the spec names, or the primary key
-                has no column of the row.
+            SpecError: the model lacks a column that the spec names, or no column of the
+                primary key comes from the row.
         """
         columns = self.part.of(Columns.of(model))
         of_row = Part(
@@ -175,7 +179,7 @@ class ChangeDecoder:
         return columns
 
     def _of_envelope(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
-        """The columns that the envelope has, each with its path from the message on."""
+        """Returns the columns that the envelope has, each with its path in the message."""
         names = {column.name for column in columns.columns}
         return tuple(
             (name, (*self.root, *path)) for name, path in self.of_envelope if name in names
@@ -183,7 +187,7 @@ class ChangeDecoder:
 
 
 class _BatchDecoder:
-    """Decodes batches for a `ChangeDecoder`. Not for several threads at once."""
+    """Decodes batches for a `ChangeDecoder`. Only one thread may use it at a time."""
 
     def __init__(self, decoder: ChangeDecoder, columns: Columns) -> None:
         self._schema, self._key, self._text_row = (
@@ -205,7 +209,7 @@ class _BatchDecoder:
         )
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message."""
+        """Returns the verdict on each message."""
         metadata, changes = self._metadata.classify(self._decode_metadata, messages)
         index = metadata.row_index.to_numpy()
         metadata_counts = replace(
@@ -226,9 +230,10 @@ class _BatchDecoder:
         )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
-        """Refuses messages that leave values alone although their row is new.
+        """Refuses messages with unavailable values whose row is new in the table.
 
-        The row has another key now, and the row of the key before kept the values.
+        A row is new if the message inserts it, or if an update changes its key. The table
+        has no old values for a new row.
         """
         if written.unavailable is None:
             return written
@@ -250,7 +255,7 @@ class _BatchDecoder:
         return written.refused(SCHEMA, [Refusal(new_rows, "unavailable", message)])
 
     def _explain(self, details: pa.StringArray) -> pa.StringArray:
-        """Details of dead letters; where rows are texts, with what that means."""
+        """Returns the details of dead letters, with the envelope's `text_row` for texts as rows."""
         for image in (self._written, self._removed):
             if image is not None:
                 path = path_text(image.path)
@@ -262,7 +267,7 @@ class _BatchDecoder:
         return details
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
-        """Rows of deletions if the table is append-only, else deletes."""
+        """Decodes deletions to rows if the table is append-only, else to deletes."""
         if self._removed is None or self._decode_removed is None:
             return _only_deletes(messages.num_rows)
         rows = self._removed.rows(self._decode_removed, messages)
@@ -284,7 +289,7 @@ def _opened_for(encoding: Encoding, columns: Columns, on_null: OnNull = "dead") 
 def _decoded_part(
     messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode
 ) -> Decoded:
-    """The verdict on some of the messages, by their positions."""
+    """Returns the verdict on some of the messages, by their positions."""
     if len(index) == messages.num_rows:
         return decode(messages)
     numbers = pa.array(index, pa.int64())
@@ -292,6 +297,6 @@ def _decoded_part(
 
 
 def _only_deletes(count: int) -> Decoded:
-    """A verdict by which each of `count` messages deletes the row of its own key."""
+    """Returns a verdict by which each of `count` messages deletes the row of its own key."""
     none = nothing(pa.schema([]))
     return replace(none, deletes=Deletes(none.rows, pa.array(np.arange(count, dtype=np.int64))))

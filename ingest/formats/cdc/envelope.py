@@ -1,6 +1,6 @@
 """Envelopes of the supported tools, as data.
 
-Each says where a message has what happened, and where it has the row.
+An envelope gives the field with the kind of change, and the fields with the row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 FieldPath = tuple[str, ...]
-"""Names of nested fields, from the envelope on."""
+"""Names of nested fields, the outermost first."""
 
 
 class ChangeKind(IntEnum):
@@ -21,35 +21,39 @@ class ChangeKind(IntEnum):
     REMOVED = 1
     """A row was deleted."""
     OTHER = 2
-    """Nothing about rows: a mark of the tool itself, or a change of a table's columns."""
+    """No row changed: the message is a mark of the tool, or a change of a table's columns."""
     TRUNCATED = 3
     """All rows were deleted at once, without a message for each."""
     UPDATED = 4
     """A row existed before and exists now.
 
-    Only of tools whose updates may leave values alone; an update of another tool is
-    `WRITTEN`.
+    Only used for a tool whose updates may omit unchanged values. An update of another tool
+    is `WRITTEN`.
     """
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """The form of one tool's change events: the row, and what happened to it.
+    """Form of a tool's change events.
 
-    - `tool`: its name, for people.
-    - `kind`: the field that says what happened, in one of `words`.
-    - `written`: the field with the row after the change; `removed`: the one with the
-      row that was deleted; `former`: the one with the row, or a part of it, before an
-      update. `has_row_list`: these three are lists, with one item a row.
-    - `names`: the paths of the names of database, schema and table.
-    - `schema_change`: the field that is true if the message is about the table's
-      columns.
-    - `marks`: messages without `kind` that say nothing about rows, each by the fields
-      that it has and those that it may have.
-    - `names_topics`: whether the tool names a topic after the table whose rows it has,
-      unless it is configured otherwise.
-    - `text_row`: for people, what it means that a row is a text.
-    - `leaves_alone`: whether the tool marks values that a change left alone.
+    Attributes:
+        tool: the tool's name, for errors.
+        kind: the field with the kind of change, as one of `words`.
+        words: pairs of a word and the kind of change that it stands for.
+        written: the field with the row after the change.
+        removed: the field with the row that was deleted.
+        former: the field with the row, or a part of it, before an update.
+        names: the paths of the names of database, schema and table.
+        has_row_list: whether `written`, `removed` and `former` are lists of rows.
+        schema_change: the field that is true if the message is a change of the table's
+            columns; None if the tool has no such field.
+        marks: messages without `kind` that report no change of rows. Each is a pair of the
+            fields that it must have, and the fields that it may have.
+        names_topics: whether the tool by default names a topic after the table whose rows
+            it writes to the topic.
+        text_row: the detail of a dead letter whose row is a text.
+        leaves_alone: whether the tool marks values that a change left unchanged and that it
+            doesn't send.
     """
 
     tool: str
@@ -67,12 +71,12 @@ class Envelope:
     leaves_alone: bool = False
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
-        """Returns whether a message of these fields says nothing about rows."""
+        """Returns whether a message with these fields is one of `marks`."""
         return any(required <= fields <= required | optional for required, optional in self.marks)
 
 
 DATABASE, SCHEMA, TABLE = "database", "schema", "table"
-"""Names of the database, schema and table that a row is of."""
+"""Keys of the names of a row's database, schema and table."""
 _AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 
 DEBEZIUM = Envelope(
@@ -96,7 +100,7 @@ DEBEZIUM = Envelope(
     ),
     marks=(
         (frozenset({"ts_ms"}), frozenset()),  # a heartbeat
-        # a transaction begins or ends
+        # The begin or the end of a transaction.
         (frozenset({"status", "id"}), frozenset({"event_count", "data_collections", "ts_ms"})),
         (
             frozenset({"databaseName", "ddl"}),

@@ -56,7 +56,7 @@ class TableOptions(Section):
 
     @property
     def included(self) -> Included:
-        """The options as a decoder takes them."""
+        """Options in the form that a decoder takes."""
         # loads Arrow, which only decoding needs
         from windrow.ingest.formats.cdc.change_metadata import Included
 
@@ -110,7 +110,7 @@ class ChangeSection(TableOptions, RowSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds columns that come from two places, and fields that become two columns."""
+        """Finds columns that are filled twice, and fields that fill two columns."""
         yield from super().conflicts(written)
         yield from columns_filled_twice(written, "envelope")
         fields = section_of(written, "envelope").values()
@@ -129,8 +129,8 @@ class ChangeSection(TableOptions, RowSection):
 class DebeziumTableOptions(TableOptions):
     """Options of Debezium for topics that may have rows of several tables.
 
-    Debezium names a schema, too, and by default it writes the rows of one table to a
-    topic.
+    Debezium's events also name a schema. By default Debezium writes the rows of a single
+    table to a topic.
     """
 
     table_include: Annotated[
@@ -163,7 +163,7 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
 
 
 class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
-    """Debezium's change events as JSON, one a message."""
+    """Debezium's change events as JSON, one for each message."""
 
     dialect = json_dialects.DEBEZIUM
 
@@ -195,9 +195,9 @@ class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
-    """Debezium's change events in Avro's binary encoding, one a message.
+    """Debezium's change events in Avro's binary encoding, one for each message.
 
-    Without a file's header.
+    The events have no header of an Avro file.
     """
 
     format: Literal["debezium-avro"] = Field(default="debezium-avro", description=VALUES)

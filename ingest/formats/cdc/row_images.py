@@ -1,4 +1,4 @@
-"""Rows in a field of the envelope: one, or a list of them."""
+"""Rows in a field of the envelope, which has a single row or a list of rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes
 from windrow.ingest.schema.columns import Column, Columns, field_of
 
 FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
-"""Bounds of the memory that the rows of one message take beyond its own.
+"""Bounds in bytes of the memory that the rows of one message take beyond the message's size.
 
-Key, headers and envelope are repeated for each row but the first. In all, that may take
-`FREE` bytes, and `SHARE` for each byte of the message, but at most `MOST`.
+Key, headers and envelope are repeated for each row except the first. The repetitions may take
+`FREE` bytes plus `SHARE` bytes for each byte of the message, but at most `MOST`.
 
-A batch has 16 MB and a message. For messages of some 900 bytes that are made to be as
-costly as possible, that is 1.7 GB; an array of texts holds 2 GB.
+So the rows of a batch fit into an Arrow array of texts, which holds 2 GB. The worst case is a
+batch of messages of some 900 bytes, made to be as expensive as possible. A batch has 16 MB and
+its last message; its rows take 1.7 GB then.
 """
 
 
@@ -40,14 +41,17 @@ Mask = npt.NDArray[np.bool_]
 class RowImage:
     """Rows of the table in a field of the envelope.
 
-    - `path`: the path of the row, or of the list of rows if there are `has_row_list`.
-    - `columns`: those of the table; `of_envelope`: those of them that the envelope has
-      itself, each with its path.
-    - `former`: the path of the row as it was before. If it differs in a column of
-      `key`, the former row is deleted.
-    - `key`: the primary key; empty if no rows are deleted.
-    - `unavailable`: what becomes of values that a change left alone; None if the tool
-      doesn't mark them.
+    Attributes:
+        path: the path of the row, or of the list of rows.
+        columns: the columns of the table.
+        has_row_list: whether there is a list of rows at `path` and `former`.
+        of_envelope: pairs of a column of the table that isn't in the row, and its path in
+            the message.
+        former: the path of the row before the change. If the former row differs in a column
+            of `key`, it is deleted.
+        key: the primary key; empty if no rows are deleted.
+        unavailable: what happens to values that a change left unchanged and that the message
+            doesn't have; None if the tool doesn't mark them.
     """
 
     path: FieldPath
@@ -60,7 +64,7 @@ class RowImage:
 
     @property
     def wanted_columns(self) -> Columns:
-        """Columns that have to be decoded for it."""
+        """Columns that have to be decoded for the rows."""
         of_envelope, by_name = (
             dict(self.of_envelope),
             {column.name: column for column in self.columns.columns},
@@ -79,9 +83,9 @@ class RowImage:
         return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
-        """Rows of some messages.
+        """Decodes the rows of some messages.
 
-        Messages without a row, or with one that doesn't fit the columns, are refused.
+        A message without a row, or with a row that doesn't fit the columns, is refused.
         """
         decoded = decode(messages)
         decoded = decoded.refused(
@@ -112,7 +116,7 @@ class RowImage:
     def _former_key(self) -> list[str]:
         """Columns of the key that the former row may have.
 
-        Those of the envelope are the message's, and don't change.
+        Columns of the envelope are left out, because they are the same for both rows.
         """
         return [name for name in self.key if name not in dict(self.of_envelope)]
 
@@ -121,9 +125,9 @@ class RowImage:
         return path_text(self.path) + ("[...]" if self.has_row_list else "")
 
     def _with_equal_counts(self, decoded: Decoded) -> Decoded:
-        """Refuses messages with another number of former rows than of rows.
+        """Refuses messages whose numbers of rows and of former rows differ.
 
-        A message without former rows says that no row was before.
+        A message without former rows isn't refused: its rows didn't exist before.
         """
         if not self._former_key:
             return decoded
@@ -139,7 +143,7 @@ class RowImage:
         return decoded.refused(SCHEMA, [Refusal(np.flatnonzero(is_unequal), "row_count", message)])
 
     def _within_bounds(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """Refuses messages whose rows would take much more memory than they have bytes.
+        """Refuses messages whose rows would take much more memory than the message.
 
         Key, headers and columns of the envelope are repeated for each row.
         """
@@ -172,9 +176,11 @@ class RowImage:
     def _values(
         self, images: pa.StructArray, of_envelope: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
-        """The columns of the rows, refusals, and masks of values that were left alone.
+        """Returns the columns of the rows.
 
-        A mask is returned for each column in which such values are kept.
+        Returns:
+            The columns; the refusals of rows; and for each column in which the table keeps
+            its own values, a mask of the values that the message doesn't have.
         """
         paths_and_values = {
             name: (path, values)
@@ -215,9 +221,9 @@ class RowImage:
         return values, refusals, unsent_masks
 
     def _former_keys(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
-        """The former keys of rows whose key has changed, with the rows' numbers.
+        """Returns the former keys of rows whose key has changed, with the rows' numbers.
 
-        A column that the former row doesn't have has not changed.
+        A column that is missing in the former row hasn't changed.
         """
         keys, is_moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
@@ -237,7 +243,12 @@ class RowImage:
 
 
 def _names_of_unsent(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
-    """Names of the columns that each row leaves alone; None if no row does."""
+    """Returns each row's names of the columns whose values the message doesn't have.
+
+    Args:
+        unsent_masks: a mask of such values for each column that has any. If it is empty,
+            the result is None.
+    """
     if not unsent_masks:
         return None
     names = pa.array(list(unsent_masks), pa.string())
@@ -249,7 +260,7 @@ def _names_of_unsent(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
 
 
 def _key_and_header_sizes(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of the key and the headers of each message."""
+    """Returns the bytes of the key and the headers of each message."""
     headers = messages.column("headers")
     entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
@@ -259,7 +270,7 @@ def _key_and_header_sizes(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value; a value that is neither text nor bytes counts as a number."""
+    """Returns the bytes of each value; a value that is neither text nor bytes counts as 8."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return np.full(len(values), 8, np.int64)
     lengths: npt.NDArray[np.int64] = (

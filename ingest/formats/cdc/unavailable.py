@@ -1,7 +1,7 @@
-"""Debezium's mark for values that a change left alone and the database didn't send.
+"""Debezium's mark for a value that a change left unchanged and the database didn't send.
 
-PostgreSQL leaves out large values (TOAST), Oracle LOBs. The mark is a text, written as
-the column's type is written.
+PostgreSQL doesn't send unchanged large values (TOAST), and Oracle doesn't send unchanged LOBs.
+The mark is a text, written in the form of the column's type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ import pyarrow.compute as pc
 from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
-"""Treatment of such a value: the row keeps its own, a dead letter, or null."""
+"""Treatment of a marked value.
+
+- `keep`: the table keeps its own value.
+- `dead`: the message is a dead letter.
+- `null`: the value is null.
+"""
 
 NOT_SENT = (
     "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"
@@ -27,9 +32,10 @@ NOT_SENT = (
 MARK = "__debezium_unavailable_value"
 _BYTES = MARK.encode()
 _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])
-"""The mark in a text.
+"""Forms of the mark in a text column.
 
-As it is, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore.
+They are the mark, its bytes as base64 or hex (`binary.handling.mode`), and the JSON of an
+hstore.
 """
 _ITEMS = pa.concat_arrays(
     [
@@ -39,14 +45,14 @@ _ITEMS = pa.concat_arrays(
         ),
     ]
 )
-"""The mark in a list of texts.
+"""Forms of the mark in a list of texts.
 
-Also as the UUID that Java makes of the mark's bytes: it marks an array of UUIDs.
+The last one is the UUID that Java makes of the mark's bytes. It marks an array of UUIDs.
 """
 
 
 def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Mask of a column's values that are the mark; None if none is."""
+    """Returns a mask of the values that are the mark; None if no value is."""
     kind = values.type
     if pa.types.is_string(kind):
         return _mask_or_none(pc.is_in(values, _TEXTS))
@@ -82,7 +88,7 @@ def _mask_or_none(matches: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
 
 
 def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
-    """Mask of lists that are the mark's bytes, one number each."""
+    """Returns a mask of the lists of numbers that are the mark's bytes; None if no list is."""
     mask = (
         pc.fill_null(pc.equal(pc.list_value_length(values), len(_BYTES)), False)
         .to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Confluent's wire formats: each message names the schema that it was written with.
+"""Confluent's wire formats: each message has the id of the schema that it was written with.
 
-The name is before the value, or in a header.
+The id is before the value, or in a header.
 """

@@ -1,8 +1,11 @@
 """Decoder of messages that name the schemas they were written with.
 
-`ConfluentDecoder` is what a spec says, and what a driver asks a registry for. Opened, it is a
-`FramedBatchDecoder`: the messages of a batch are grouped by their frames, each group is decoded
-by the batch decoder for its frame, and the rows are put back in order.
+`ConfluentDecoder` holds the settings of a spec and the schemas that the driver got from the
+registry. Opening it makes a `FramedBatchDecoder`, which decodes a batch in three steps:
+
+1. It groups the messages by their frames.
+2. It decodes each group with the batch decoder for the group's frame.
+3. It sorts the rows by message.
 """
 
 from __future__ import annotations
@@ -48,42 +51,42 @@ UnknownId = Literal["fail", "dead"]
 OtherRecords = Literal["dead", "filter"]
 
 KEPT_DECODERS = 32
-"""Number of batch decoders that a thread keeps. With more schemas in turn, some are made again."""
+"""Number of batch decoders that a thread keeps; a decoder that was dropped is made again."""
 _MOST_UNKNOWN = 1000
-"""Most schema ids in a split that the registry doesn't know.
+"""Limit of schema ids in a split that the registry doesn't know.
 
-With more of them the topic is most likely in another format.
+If there are more, the topic is most likely in another format.
 """
 _LONGEST_REASON = 300
-"""The most characters of a dead letter's detail that say why a schema can't be used."""
+"""Limit of the characters in a dead letter's detail that say why a schema can't be used."""
 
 MOST_VERSIONS = 100
-"""Number of a subject's newest versions that are asked for when a window is planned.
+"""Number of a subject's newest versions that the registry is asked for when a window is planned.
 
-An older version is asked for when a message names its schema.
+The registry is asked for an older version when a message names its schema.
 """
 
 
 class Payloads(Protocol):
-    """Kind of the payloads after the frames. Picklable."""
+    """Kind of the payloads after the frames. It is picklable."""
 
     @property
     def kind(self) -> str | None:
-        """Kind of the schemas that the payloads are decoded by; None: they need no schema."""
+        """Kind of the payloads' schemas; None if the payloads are decoded without a schema."""
 
     @property
     def paths(self) -> bool:
-        """Returns whether frames have a path."""
+        """Whether frames have a path."""
 
     def check(self, columns: Columns, /) -> None:
         """Refuses columns that can't be read from any schema.
 
         Raises:
-            SpecError: names each such column, or says what isn't installed.
+            SpecError: names each such column, or says which package isn't installed.
         """
 
     def records(self, schema: WriterSchema, /) -> list[frozenset[str]]:
-        """Returns the names of each record that messages of a schema may be.
+        """Returns the names of each record that a message of the schema may have.
 
         The names are without namespaces.
 
@@ -94,11 +97,16 @@ class Payloads(Protocol):
     def misfits(
         self, schema: WriterSchema, path: Sequence[int], columns: Columns, document: Any
     ) -> dict[str, str]:
-        """Returns why columns can't come from the schema's fields of their names; others can.
+        """Returns why columns can't be read from the schema's fields of their names, by name.
 
-        `path`: the path of the message in a Protobuf schema; `document`: one that has all of
-        a JSON Schema, by which payloads in JSON are checked. Columns without a field are
-        left out.
+        Columns without a field are left out.
+
+        Args:
+            schema: the schema.
+            path: the path of the message in a Protobuf schema.
+            columns: the columns.
+            document: a document with all fields of a JSON Schema; payloads in JSON are
+                checked by it.
 
         Raises:
             SpecError: the schema can't be used.
@@ -109,11 +117,15 @@ class Payloads(Protocol):
     ) -> RecordDecoder | OtherRecord | OneOfSeveral:
         """Makes the decoder of messages with this frame.
 
-        `schema`: the schema that the frame names; None if the payloads need no schema.
-        `records`: the names of the records that are rows; empty: it isn't known.
+        If the schema is a union of records, and the frame has no path, the result is
+        `OneOfSeveral`. The caller then calls this method for each record, with the number
+        of the record as the path.
 
-        If the schema is a union of records, a frame without a path gives `OneOfSeveral`;
-        then the decoder is asked for again, with the number of a record as the path.
+        Args:
+            schema: the schema that the frame names; None if the payloads need no schema.
+            frame: the frame.
+            columns: the columns to read.
+            records: the names of the records that are rows; empty if they aren't known.
 
         Raises:
             SpecError: the columns can't be read from the schema.
@@ -124,17 +136,22 @@ class Payloads(Protocol):
 class ConfluentDecoder:
     """Decodes messages in one of Confluent's wire formats, one row each.
 
-    - `model`: the pandera model that has the columns; `part`: which of them are read
-      from these messages.
-    - `payloads`: the kind of the payloads; `subjects`: the subjects of their schemas.
-    - `on_null`: what a message without a value becomes.
-    - `unknown_id`: "fail" refuses the window if the registry doesn't know an id, "dead"
-      only the message.
-    - `records`: the names of the records that are rows; empty: the subjects say them.
-    - `other_records`: what messages of other records become.
-    - `written_with`: the columns that have something of the schema itself.
-    - `registry`: the registry to ask for schemas; `known_schemas`: schemas that needn't be asked
-      for.
+    Attributes:
+        model: the pandera model that has the columns.
+        payloads: the kind of the payloads.
+        subjects: the subjects of the payloads' schemas.
+        on_null: whether a message without a value is a dead letter, or is only counted.
+        unknown_id: "fail" refuses the window if the registry doesn't know a schema id;
+            "dead" refuses only the message.
+        part: the columns of the model that are read from these messages.
+        records: the names of the records that are rows; if empty, they are the records that
+            the subjects' schemas have in common.
+        other_records: whether messages of other records are dead letters, or are only
+            counted.
+        written_with: pairs of a column and the property of the writer's schema that the
+            column gets.
+        registry: the registry to ask for schemas; None until `asking` is called.
+        known_schemas: schemas that the registry needn't be asked for.
     """
 
     model: ModelReference
@@ -177,11 +194,11 @@ class ConfluentDecoder:
         return columns
 
     def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:
-        """Returns this decoder with the registry that has its schemas."""
+        """Returns this decoder with a registry to ask for schemas."""
         return replace(self, registry=registry)
 
     def prepared(self, topics: Sequence[str]) -> PreparedDecoder:
-        """Asks for the newest versions of the topics' subjects, and finds their record."""
+        """Asks for the newest versions of the topics' subjects, and finds their records."""
         if self.payloads.kind is None:
             return PreparedDecoder(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
@@ -215,7 +232,7 @@ class ConfluentDecoder:
         )
 
     def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
-        """Reads the ids from the frames, whichever stage refused the messages."""
+        """Reads the schema id of each message from its frame, for every stage."""
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 
     def open(self) -> Decode:
@@ -249,7 +266,7 @@ class ConfluentDecoder:
 
 
 _OfFrame = RecordDecoder | OtherRecord | OneOfSeveral | str
-"""The decoder for a frame, or why there is none; a text says why the schema can't be used."""
+"""The decoder for a frame, or why there is none. A text is why the schema can't be used."""
 
 
 class BatchDecoders:
@@ -267,7 +284,7 @@ class BatchDecoders:
         self._cached_decoder = lru_cache(KEPT_DECODERS)(self._make_decoder)
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
-        """Returns the decoder for messages with a frame, made when it is first needed."""
+        """Returns the decoder for messages with a frame; it is made when first needed."""
         return self._cached_decoder(schema, msgspec.structs.replace(frame, id=""))
 
     def _make_decoder(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
@@ -285,9 +302,10 @@ class BatchDecoders:
 class FramedBatchDecoder:
     """Decodes batches of one split.
 
-    - `_schemas`: the schemas that are known, by id; `_reported`: the ids of those that `on_schema`
-      was called with.
-    - `_unknown`: the ids that the registry doesn't know.
+    Attributes:
+        _schemas: the known schemas, by id.
+        _reported: the ids of the schemas that `on_schema` was called with.
+        _unknown: the ids that the registry doesn't know.
     """
 
     def __init__(
@@ -304,14 +322,14 @@ class FramedBatchDecoder:
         """Returns the verdict on each message.
 
         Raises:
-            WindrowError: the registry didn't answer, or it doesn't know an id and the
-                spec says that this refuses the window.
+            WindrowError: the registry didn't answer; it doesn't know an id, and the spec has
+                `unknown_id: fail`; or it doesn't know more than `_MOST_UNKNOWN` ids.
         """
         framed = frames_of(
             messages, self._decoder.subjects.header, paths=self._decoder.payloads.paths
         )
         values, numbers = messages.column("value"), framed.numbers
-        # nearly always all messages have the same frame
+        # Nearly always all messages have the same frame.
         if len(framed.frames) == 1 and len(numbers) and not numbers.any():
             return self._of_frame(framed.frames[0], values, messages, numbers)
         parts = [
@@ -342,7 +360,11 @@ class FramedBatchDecoder:
     ) -> Decoded:
         """Decodes messages with one frame.
 
-        `values`: their values; `rows`: their row numbers in `messages`.
+        Args:
+            frame: the frame.
+            values: the values of these messages.
+            messages: the whole batch.
+            rows: the numbers of these messages in the batch.
         """
         schema = None
         if self._decoder.payloads.kind is not None:
@@ -386,7 +408,7 @@ class FramedBatchDecoder:
         messages: pa.RecordBatch,
         rows: npt.NDArray[np.int64],
     ) -> Decoded:
-        """Decodes messages that begin with the number of one of `count` records."""
+        """Decodes messages that begin with the number of a type, in a union of `count` types."""
         branches, sizes = branches_of(values, frame.skip)
         parts: list[Decoded] = []
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
@@ -407,7 +429,7 @@ class FramedBatchDecoder:
         return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
-        """Adds the columns of `written_with` to the rows of a schema."""
+        """Adds the columns of `written_with` to rows that were written with one schema."""
         if not self._decoder.written_with:
             return decoded
         rows = decoded.rows
@@ -492,7 +514,7 @@ class FramedBatchDecoder:
 def _group_rows(
     numbers: npt.NDArray[np.int64], count: int
 ) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Returns the rows of each frame's messages, in order, by one sort."""
+    """Returns each frame's number with the row numbers of its messages, in order."""
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))
     return [(number, order[edges[number] : edges[number + 1]]) for number in range(count)]

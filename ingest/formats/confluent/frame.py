@@ -1,9 +1,9 @@
-"""Frames of messages: which schema each one names, and where its payload begins.
+"""Frames of messages: the schema that each message names, and where its payload begins.
 
-A frame is the value of a header if the message has that header, else the beginning of
-the message's value. It is a byte 0 and a number of four bytes, or a byte 1 and a GUID of
-16 bytes. For Protobuf a path follows: the number of a message in the schema, then the
-number of a message in that one, and so on.
+A frame is the value of a header if the message has that header, else the beginning of the
+message's value. It has the schema's id: a byte 0 and a number of four bytes, or a byte 1 and a
+GUID of 16 bytes. For Protobuf a path follows: the number of a message in the schema, then the
+number of a message inside that message, and so on.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.schema.messages import last_values
 
 NULL, NAMELESS = -1, -2
-"""Instead of a frame's number: the message has no value, or it names no schema."""
+"""Replacements for a frame's number: the message has no value, or it names no schema."""
 MOST_STEPS = 50
-"""The most steps of a path; messages aren't nested that deep."""
+"""Limit of the steps of a path; Protobuf messages aren't nested this deep."""
 
 _NUMBER_END, _GUID_END = 5, 17
-"""The bytes of a frame with a number, and with a GUID, without a path."""
+"""The length in bytes of a frame with a number, and of a frame with a GUID, without a path."""
 
 
 class Frame(msgspec.Struct, frozen=True):
     """Frame of messages.
 
-    - `id`: the schema's id, a number or a GUID.
-    - `skip`: how many bytes of the value are before the payload.
-    - `path`: the path to the message in the schema; for a message of a union of records
-      the number of its record.
+    Attributes:
+        id: the schema's id, a number or a GUID.
+        skip: the number of the value's bytes before the payload.
+        path: the path to the message in the schema. For a message of a union of records, it
+            is the number of the record.
     """
 
     id: str
@@ -47,8 +48,10 @@ class Frame(msgspec.Struct, frozen=True):
 class Frames:
     """Frames of a batch's messages.
 
-    `numbers`: for each message the place of its frame in `frames`, or `NULL` or
-    `NAMELESS`.
+    Attributes:
+        frames: the different frames.
+        numbers: for each message the index of its frame in `frames`, or `NULL` or
+            `NAMELESS`.
     """
 
     frames: list[Frame]
@@ -56,9 +59,12 @@ class Frames:
 
 
 def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
-    """Reads the frames of messages, from a header of this name or the beginning of the values.
+    """Reads the frames of messages.
 
-    `paths`: True if frames have a path.
+    Args:
+        messages: the messages.
+        header: the name of the header that may have the frame.
+        paths: whether frames have a path.
     """
     values = messages.column("value")
     number_by_frame: dict[Frame, int] = {}
@@ -85,7 +91,7 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     ids = np.zeros(len(numbered), np.uint32)
     for byte in range(1, _NUMBER_END):
         ids = ids << np.uint32(8) | data[number_begins + byte]
-    if paths:  # nearly all messages have the path to the schema's first message, a byte 0
+    if paths:  # Nearly all messages have the path to the schema's first message, a byte 0.
         first_one = (sizes[numbered] > _NUMBER_END) & (
             data[np.minimum(number_begins + _NUMBER_END, len(data) - 1)] == 0
         )
@@ -118,7 +124,9 @@ def branches_of(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Reads the number of a union's type in each value, after `skip` bytes.
 
-    Returns the numbers, -1 if a value has none, and how many bytes each number has.
+    Returns:
+        The numbers, -1 for a value without a number; and the length in bytes of each
+        number.
     """
     data, begins, ends = octets_of(values, skip)
     numbers, sizes = np.full(len(values), -1, np.int64), np.ones(len(values), np.int64)
@@ -149,7 +157,15 @@ def _number(
     number_by_frame: dict[Frame, int],
     make: Callable[[str], Frame],
 ) -> None:
-    """Sets the frames' numbers of some messages, by their schema ids."""
+    """Sets the frame numbers of some messages, by their schema ids.
+
+    Args:
+        ids: the schema id of each of these messages.
+        rows: the row number of each of these messages.
+        numbers: the frame numbers of all messages; written.
+        number_by_frame: the frames so far; written.
+        make: makes the frame of a schema id.
+    """
     if len(ids) and (ids == ids[0]).all():
         numbers[rows] = number_by_frame.setdefault(make(str(ids[0])), len(number_by_frame))
         return
@@ -165,7 +181,7 @@ def _number(
 
 
 def _frame(octets: bytes, *, paths: bool) -> Frame | None:
-    """Reads the frame at the beginning of some bytes; None if they begin with none."""
+    """Reads the frame at the beginning of some bytes; returns None if there is no frame."""
     if octets[:1] == b"\x00" and len(octets) >= _NUMBER_END:
         id_, pos = str(int.from_bytes(octets[1:_NUMBER_END], "big")), _NUMBER_END
     elif octets[:1] == b"\x01" and len(octets) >= _GUID_END:
@@ -187,7 +203,11 @@ def _frame(octets: bytes, *, paths: bool) -> Frame | None:
 
 
 def _varint(octets: bytes, pos: int) -> tuple[int, int]:
-    """Reads a zigzag number of at most 5 bytes; returns it, and the place after it, or -1."""
+    """Reads a zigzag number of at most 5 bytes.
+
+    Returns:
+        The number; and the index after it, or -1 if there is no number.
+    """
     number = 0
     for i, byte in enumerate(octets[pos : pos + 5] if pos >= 0 else b""):
         number |= (byte & 127) << 7 * i

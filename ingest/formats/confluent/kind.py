@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class FramedOptions(Section):
-    """What sections of messages with a frame have in common."""
+    """Settings that all sections of messages with a frame share."""
 
     payloads_class: ClassVar[str]
-    """The class in `payloads.py` of what is after the frames."""
+    """The name of the class in `payloads.py` for the payloads after the frames."""
 
     def payloads(self) -> Payloads:
         """Returns the kind of the payloads after the frames."""
@@ -82,7 +82,7 @@ class RegistryOptions(FramedOptions, FinerOptions):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Demands the records' names if subjects are named after them."""
+        """Requires the records' names if subjects are named after records."""
         yield from super().conflicts(written)
         if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get(
             "records"
@@ -94,7 +94,7 @@ class RegistryOptions(FramedOptions, FinerOptions):
 
 
 class RecordOptions(RegistryOptions):
-    """Settings of values alone."""
+    """Settings that only values have."""
 
     other_records: Literal["dead", "filter"] = Field(
         default="dead",
@@ -118,7 +118,7 @@ class RecordOptions(RegistryOptions):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses a column that comes from two places, and a filter without names of records."""
+        """Finds a column that is filled twice, and a filter without names of records."""
         yield from super().conflicts(written)
         yield from columns_filled_twice(written, "written_with")
         if written.get("other_records") == "filter" and not written.get("records"):
@@ -129,7 +129,7 @@ class RecordOptions(RegistryOptions):
 
 
 class AskingSection(RecordOptions, RowSection):
-    """Values whose schemas the registry is asked for."""
+    """Settings of values whose schemas come from the registry."""
 
     def decoder(self, folder: Path) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
@@ -148,7 +148,7 @@ class AskingSection(RecordOptions, RowSection):
 
 
 class AskingKeySection(RegistryOptions, KeySection):
-    """Keys whose schemas the registry is asked for."""
+    """Settings of keys whose schemas come from the registry."""
 
     def decoder(self, model: ModelReference) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
@@ -178,21 +178,21 @@ class AvroConfluentKeySection(AskingKeySection):
 
 
 class ProtobufConfluentSection(AskingSection):
-    """Values that are a schema id, the place of a message in the schema, and such a message."""
+    """Values that are a schema id, the path to a message type in the schema, and a message."""
 
     payloads_class = "ProtobufPayloads"
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=VALUES)
 
 
 class ProtobufConfluentKeySection(AskingKeySection):
-    """Keys that are a schema id, the place of a message in the schema, and such a message."""
+    """Keys that are a schema id, the path to a message type in the schema, and a message."""
 
     payloads_class = "ProtobufPayloads"
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=KEYS)
 
 
 class JsonPayloadOptions(JsonOptions, FramedOptions):
-    """Settings of payloads in JSON, for whose schemas the registry isn't asked."""
+    """Settings of payloads in JSON. The registry isn't asked for their schemas."""
 
     def payloads(self) -> Payloads:
         from windrow.ingest.formats.confluent.payloads import JsonPayloads
@@ -203,7 +203,7 @@ class JsonPayloadOptions(JsonOptions, FramedOptions):
 class JsonSchemaConfluentSection(JsonPayloadOptions, RowSection):
     """Values that are a schema id and a JSON document.
 
-    Rules are those of the pandera model; the registry isn't asked for the schemas.
+    The pandera model has the rules. The registry isn't asked for the schemas.
     """
 
     format: Literal["json-schema-confluent"] = Field(

@@ -1,6 +1,6 @@
-"""Kinds of payloads after the frames: how each makes a decoder of a schema and columns.
+"""Kinds of payloads after the frames. Each makes a decoder for a schema and columns.
 
-Avro and Protobuf are decoded by the schema that the frame names, JSON without it.
+Avro and Protobuf are decoded by the schema that the frame names; JSON is decoded without it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _PLACE = "the schema"
 
 @dataclass(frozen=True)
 class AvroPayloads:
-    """Payloads in Avro: one value each."""
+    """Payloads in Avro; each is a single Avro value."""
 
     kind: str = "AVRO"
     paths: bool = False
 
     def check(self, _columns: Columns) -> None:
-        """Accepts all columns: only a schema tells which can be read from it."""
+        """Accepts all columns. Only a schema tells which columns can be read."""
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         return [
@@ -93,7 +93,7 @@ class ProtobufPayloads:
     paths: bool = True
 
     def check(self, _columns: Columns) -> None:
-        """Accepts all columns, if the compiler for schemas is installed."""
+        """Accepts all columns if the compiler for schemas is installed."""
         refuse_without_compiler("A schema of a registry")
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
@@ -132,7 +132,7 @@ class ProtobufPayloads:
 
 @dataclass(frozen=True)
 class JsonPayloads:
-    """Payloads in JSON. The pandera model has their rules, not the JSON Schema."""
+    """Payloads in JSON. They are checked by the pandera model, not by the JSON Schema."""
 
     encoding: JsonEncoding = DOCUMENT
     kind: None = None
@@ -160,7 +160,7 @@ def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:
     """Returns the message type at a path of a Protobuf schema.
 
     Raises:
-        SpecError: the schema can't be compiled, or has no type there.
+        SpecError: the schema can't be compiled, or has no type at the path.
     """
     types = compiled_text(schema.text, schema.references, origin)
     return message_type(types, name_at(types, path, origin), origin)
@@ -176,12 +176,15 @@ def _records(schema: WriterSchema, only: str | None) -> list[AvroSchema]:
 
 
 def _only(columns: Columns) -> str | None:
-    """Returns the name of the one column, which a schema may fill that is no record."""
+    """Returns the name of the only column; None if there are several columns.
+
+    A schema that isn't a record can fill only a single column.
+    """
     return columns.columns[0].name if len(columns.columns) == 1 else None
 
 
 def _present(columns: Columns, fields: Container[str]) -> Columns:
-    """Returns the columns for which there is a field."""
+    """Returns the columns that have a field."""
     return replace(columns, columns=tuple(c for c in columns.columns if c.name in fields))
 
 
@@ -192,9 +195,10 @@ def _root(schema: WriterSchema, only: str | None) -> AvroSchema | list[AvroSchem
 def _is_other(
     names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]
 ) -> bool:
-    """Returns whether a record isn't the table's.
+    """Returns whether messages of a record aren't rows of the table.
 
-    It isn't if it has none of the names in `records`, or no field for any column.
+    They aren't if the record has none of the names in `records`, or has no field for any
+    column.
     """
     if records and not is_one_of(names, records):
         return True

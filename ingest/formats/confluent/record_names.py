@@ -1,6 +1,6 @@
-"""Names of the records that are rows, for topics whose messages are of several records.
+"""Names of the records that are rows, for topics with messages of several records.
 
-A record is Avro's; for Protobuf it is a message of the schema.
+A record is an Avro record, or a top-level message of a Protobuf schema.
 """
 
 from __future__ import annotations
@@ -16,34 +16,47 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 
 WrittenWith = Literal["schema_id", "record"]
-"""What a column may have of the schema that a message was written with."""
+"""Property of the writer's schema that a column may get: its id, or its record's full name."""
 
 _PIECES = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{}]|\bmessage\s+(\w+)""",
     re.DOTALL,
 )
-"""The parts of a .proto file by which its top-level messages are found.
+"""Parts of a .proto file by which its top-level messages are found.
 
-Comments and strings are skipped, braces counted.
+Comments and strings are matched so that they are skipped. Braces are counted.
 """
 
 
 @dataclass(frozen=True)
 class RecordDecoder:
-    """Decoder of messages of a record, and the record's full name, empty if it has none."""
+    """Decoder of messages of a record.
+
+    Attributes:
+        decoder: the decoder.
+        record: the record's full name; "" if it has no name.
+    """
 
     decoder: BatchDecoder
     record: str
 
 
 class OtherRecord(msgspec.Struct, frozen=True):
-    """Record whose messages aren't rows, by its full name."""
+    """Record whose messages aren't rows.
+
+    Attributes:
+        name: the record's full name.
+    """
 
     name: str
 
 
 class OneOfSeveral(msgspec.Struct, frozen=True):
-    """Union of `count` types: each message begins with the number of its type."""
+    """Union of several types. Each message begins with the number of its type.
+
+    Attributes:
+        count: the number of types.
+    """
 
     count: int
 
@@ -51,11 +64,11 @@ class OneOfSeveral(msgspec.Struct, frozen=True):
 def record_of_subjects(
     subjects: Mapping[str, Sequence[frozenset[str]]], setting: str
 ) -> tuple[str, ...]:
-    """Returns the names, without namespaces, of the records that the subjects are for.
+    """Returns the names, without namespaces, that all records of each subject share.
 
     Args:
-        subjects: for each subject a set of names for each record in any of its versions.
-        setting: the setting that can name the records instead, for people.
+        subjects: for each subject, a set of names for each record of its versions.
+        setting: the setting that can name the records instead, for errors.
 
     Raises:
         SpecError: a subject doesn't exist, or its records have no name in common.

@@ -1,1 +1,1 @@
-"""CSV: one line a message, its fields the columns in their order."""
+"""CSV: each message is one line, and its fields are the columns in their order."""

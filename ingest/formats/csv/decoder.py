@@ -1,4 +1,4 @@
-"""CSV decoder: most lines in one compiled pass, every other one strictly."""
+"""CSV decoder: a compiled pass for most lines, a strict decoder for every other line."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ WIDTH = 4
 KIND, LOW, HIGH, REQUIRED = range(WIDTH)
 """Places of a column's numbers.
 
-`KIND`: see `shared.nodes`. `LOW`, `HIGH`: see `shared.nodes.bounds_of`. `REQUIRED`: 1
-if null is refused.
+- `KIND`: the kind of its node, see `shared.nodes`.
+- `LOW`, `HIGH`: the numbers of `shared.nodes.bounds_of`.
+- `REQUIRED`: 1 if null is refused.
 """
 ROWS = 2
-"""Place in the pass's state where rows are counted."""
+"""Place of the number of rows in the pass's state."""
 
 
 @dataclass(frozen=True)
 class CsvEncoding:
     """Encoding of a row as one line, whose fields are the columns in their order.
 
-    `reading`: how timestamps are written.
+    Attributes:
+        dialect: the special characters.
+        reading: the rules for timestamps.
     """
 
     dialect: Dialect = COMMAS
@@ -69,7 +72,7 @@ def csv_batch_decoder(columns: Columns, dialect: Dialect, reading: Reading = EXA
 
 
 class CsvPass(OnePass):
-    """Compiled pass for some columns and a dialect, whose characters are ASCII."""
+    """Compiled pass for some columns and a dialect. The dialect's characters are ASCII."""
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns, reading.unit(None), reading.clock())
@@ -96,7 +99,7 @@ class CsvPass(OnePass):
 
 
 def _bare_null(dialect: Dialect) -> bytes | None:
-    """Bytes of a field that is null; None if no bare field can be null."""
+    """Returns the bytes of a bare field that is null; None if no bare field can be null."""
     if dialect.null_literal is None:
         return None
     try:

@@ -76,7 +76,7 @@ class CsvOptions(TimestampOptions):
 
 
 class CsvSection(CsvOptions, RowSection):
-    """Lines of fields, one a message."""
+    """Lines of fields, one for each message."""
 
     format: Literal["csv"] = Field(default="csv", description=VALUES)
 

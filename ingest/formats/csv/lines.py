@@ -1,4 +1,4 @@
-"""Grammar of a line: takes it apart into the texts of its fields.
+"""Grammar of a line of CSV, and a parser that splits it into the texts of its fields.
 
     line    = field *(delimiter field) [LF | CR LF]
     field   = quoted | bare
@@ -6,15 +6,16 @@
     bare    = *(any but delimiter, CR, LF and escape | escape any),
               not beginning with a quote
 
-Behind an escape some letters mean a character of control, as for MySQL, PostgreSQL's
-`COPY` and Hive; any other character means itself.
+After an escape, some letters stand for a control character, as in MySQL, PostgreSQL's `COPY`
+and Hive. Any other character after an escape stands for itself.
 
-The standard library's `csv`, where it is strict, takes all lines of this grammar, with
-the same fields. The exceptions are an empty line, which is one empty field here,
-letters behind an escape, and fields beyond the library's limit of 131,072 characters.
-The library also takes any number of line breaks at the end. It makes up a line break
-behind an escape that ends the line. And if the last field has an escaped line break, it may
-wait for another line.
+The standard library's `csv` in strict mode reads all lines of this grammar as the same fields,
+with three exceptions: an empty line, which is one empty field here; letters after an escape;
+and fields above the library's limit of 131,072 characters.
+
+The library also takes lines that aren't in this grammar. It takes any number of line breaks at
+the end. If an escape ends the line, the library adds a line break after it. If the last field
+has an escaped line break, the library may wait for another line.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """Characters with a meaning, one each, and the bare field that is null.
+    """Special characters, and the field that is null.
 
-    None: no character has this meaning, or no field is null.
+    Attributes:
+        delimiter: the character between fields.
+        quote: the character around quoted fields; None if fields can't be quoted.
+        escape: the character before an escaped character; None if there are no escapes.
+        null_literal: the bare field that is null; None if no field is null.
     """
 
     delimiter: str = ","
@@ -42,14 +47,15 @@ class Dialect(msgspec.Struct, frozen=True):
 COMMAS = Dialect()
 
 _CONTROLS = str.maketrans("0bfnrtvZ", "\0\b\f\n\r\t\v\x1a")
-"""The characters that letters behind an escape mean."""
+"""The control characters that letters after an escape stand for."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One field of a line.
+    """Field of a line.
 
-    `bare`: the field as it is in the message, with its escapes; None if it is in
-    quotes.
+    Attributes:
+        text: the field's text, with quotes and escapes replaced.
+        bare: the field as it is in the message, with its escapes; None if it is in quotes.
     """
 
     text: str
@@ -57,10 +63,9 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Lines:
-    """Takes lines apart.
+    """Splits lines into fields.
 
-    Each character is read a bounded number of times: no pattern goes back for another
-    try.
+    Each character is read a bounded number of times, because no pattern backtracks.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -80,10 +85,11 @@ class Lines:
         self._in_bare = re.compile(rf"{escape}(.)" if escape else "(?!)(.)", re.DOTALL)
 
     def pieces(self, text: str, max_fields: int) -> list[Piece]:
-        """Fields of a line, which may have at most `max_fields`.
+        """Returns the fields of a line.
 
         Raises:
-            RefusedValueError: the line isn't by the grammar, or it has more fields.
+            RefusedValueError: the line isn't in the grammar, or it has more than
+                `max_fields` fields.
         """
         pieces: list[Piece] = []
         pos = 0
@@ -100,9 +106,9 @@ class Lines:
         )
 
     def _piece(self, field: re.Match[str]) -> Piece:
-        """Replaces doubled quotes and escapes by the characters that they mean.
+        """Makes a field, with doubled quotes and escapes replaced by their characters.
 
-        In a bare field a quote is a character like any other.
+        A quote in a bare field has no special meaning.
         """
         quoted = None if self._quoted is None else field["quoted"]
         if quoted is None:
@@ -126,5 +132,5 @@ class Lines:
 
 
 def _meaning(escaped: re.Match[str]) -> str:
-    """Returns what the character behind an escape means."""
+    """Returns the character that an escaped character stands for."""
     return escaped[1].translate(_CONTROLS)

@@ -1,21 +1,22 @@
-"""One pass over the bytes of all lines: writes certain rows, and leaves the rest.
+"""Compiled pass over the bytes of all CSV lines: it takes the lines that are certainly rows.
 
-Compiled.
+A line is split by the grammar in `lines.py`. A line with an escape isn't taken. The values are
+written as entries (`shared/entries.py`). If a line isn't taken, the next line overwrites its
+entries. Each byte is read a bounded number of times.
 
-A line is taken apart by the grammar in `lines.py`, without escapes: a line with one
-isn't taken. Its values are written as entries (`shared/arrow_arrays.py`). If a line isn't
-taken, the next one writes over its entries. Each byte is read a bounded number of
-times.
+The state only changes after a whole row:
 
-State, which only a whole row changes:
+- `state[ENTRIES]`: the number of entries of the taken lines.
+- `state[ROWS]`: the number of rows so far, which is the index of the row that is being read.
 
-- `state[ENTRIES]`: entries, all of them of taken lines.
-- `state[ROWS]`: rows so far, which is the index of the row that is being read.
+The functions share their arguments:
 
-What the functions share: `data` are the bytes of all lines, `pos` and `end` are indexes
-in them, and `end` is the end of the line or field: no byte from there on is read.
-`entry` is where the next entry goes. A line that isn't taken gives False,
-or the index -1.
+- `data`: the bytes of all lines.
+- `pos`, `end`: indexes into `data`. `end` is the end of the line or field: no byte from there
+  on is read.
+- `entry`: the index of the next entry.
+
+A returned False, or an index of -1, means that the line isn't taken.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
 
 @inlined
 def without_line_end(data, pos, end):
-    """End of the line's last field: before the line break, if the line has one."""
+    """Returns the end of the line's last field, which is before a line break."""
     if end > pos and byte(data, end - 1) == _LF:
         end -= 1
         if end > pos and byte(data, end - 1) == _CR:
@@ -64,9 +65,9 @@ def without_line_end(data, pos, end):
 
 @inlined
 def bare_end(data, pos, end, delimiter, escape):
-    """End of the bare field at `pos`: its delimiter, or the end of the line.
+    """Returns the end of the bare field at `pos`: its delimiter, or the end of the line.
 
-    -1 if a line break or an escape is in it.
+    Returns -1 if the field has a line break or an escape.
     """
     while pos < end:
         c = byte(data, pos)
@@ -80,10 +81,11 @@ def bare_end(data, pos, end, delimiter, escape):
 
 @inlined
 def quoted_end(data, pos, end, quote, escape):
-    """Closing quote of a field, and the number of doubled quotes before it.
+    """Finds the closing quote of the field whose opening quote is before `pos`.
 
-    `pos` is behind the opening quote. The quote's index is -1 if nothing closes the
-    field, or an escape is in it.
+    Returns:
+        The index of the closing quote, or -1 if there is no closing quote or the field has
+        an escape; and the number of doubled quotes before it.
     """
     doubled_quotes = 0
     while pos < end:
@@ -100,10 +102,14 @@ def quoted_end(data, pos, end, quote, escape):
 
 @inlined
 def value(data, pos, end, doubled_quotes, node, index, fields, entries, entry):
-    """Reads the field from `pos` to `end` as a value of its column, and writes it.
+    """Reads the field from `pos` to `end` as a value of its column, and writes its entry.
 
-    Returns whether it certainly is one, and where the next entry goes. A text's value
-    is its place, its length without doubled quotes, and whether it has any.
+    The entry of a text has the text's index in the bytes (upper half), its length, and whether
+    it has doubled quotes (lowest bit). A doubled quote has the length 1.
+
+    Returns:
+        Whether the field certainly is a value of the column; and the index of the next
+        entry.
     """
     row = (node - 1) * WIDTH
     kind = fields[np.uintp(row + KIND)]
@@ -126,7 +132,7 @@ def value(data, pos, end, doubled_quotes, node, index, fields, entries, entry):
 
 @part
 def rare_value(data, pos, end, node, index, kind, low, high, entries, entry):
-    """Reads a decimal, a boolean, a date or a timestamp, as `value` does."""
+    """Reads a decimal, boolean, date or timestamp, and writes its entry; returns as `value`."""
     if kind <= WIDE:
         pos, upper, lower = decimal(data, pos, end, low, high)
         entry = put(entries, entry, node, index, np.int64(lower))
@@ -145,7 +151,7 @@ def rare_value(data, pos, end, node, index, kind, low, high, entries, entry):
     else:
         pos, number = day(data, pos, end)
     entry = put(entries, entry, node, index, number)
-    # the document's node says that it was truncated
+    # An entry of the document's node marks the row as truncated.
     return pos == end, put(entries, entry, 0, index, 1) if is_cut else entry
 
 
@@ -153,9 +159,9 @@ def rare_value(data, pos, end, node, index, kind, low, high, entries, entry):
 def line(data, pos, end, delimiter, quote, escape, null, has_null, fields, count, state, entries):
     """Takes the line from `pos` to `end`; returns whether it is a row.
 
-    Each step reads one field. It may assume that `pos` is the first byte of the field,
-    or `end` for an empty last one, and that all fields before are written behind
-    `state[ENTRIES]`. Only a whole row moves `state[ENTRIES]` and `state[ROWS]`.
+    Each step reads a field. At its start `pos` is the first byte of the field, or `end` for
+    an empty last field. The entries of the fields before are written from `state[ENTRIES]`
+    on. `state[ENTRIES]` and `state[ROWS]` only change after a whole row.
     """
     if end < pos or literal_end(data, pos, end, _BOM) >= 0:
         return False
@@ -219,11 +225,22 @@ def scan(
     entries,
     verdicts,
 ):
-    """Takes the lines between `begins` and `ends` that are certainly rows.
+    """Takes the lines that are certainly rows.
 
-    `verdicts` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: no
-    byte has this meaning. `null`: the bare field that is null, if `has_null`. `fields`:
-    see `decoder.py`.
+    Args:
+        data: the bytes of all lines.
+        begins: the index at which each line begins.
+        ends: the index at which each line ends.
+        delimiter: the byte between fields.
+        quote: the byte around quoted fields; -1 if there is none.
+        escape: the byte before escaped characters; -1 if there is none.
+        null: the bytes of the bare field that is null.
+        has_null: whether `null` counts.
+        fields: the numbers of each column, see `decoder.KIND`.
+        count: the number of columns.
+        state: the state of the pass; written.
+        entries: the entries; written.
+        verdicts: whether each line is a row; written.
     """
     begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, fields_at, state_at, entries_at = (
@@ -252,9 +269,9 @@ def scan(
 
 @compiled((OCTETS, int64, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, quote, values, present, offsets, texts):
-    """Copies all texts behind each other, a quote for each doubled one.
+    """Copies all texts, one directly after the other, with one quote for each doubled quote.
 
-    `texts` has room for eight bytes more, which are written to in between.
+    `texts` has eight spare bytes at its end, because bytes are copied eight at a time.
     """
     source, target, size = memory(data), memory(texts), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)

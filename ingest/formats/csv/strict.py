@@ -1,7 +1,7 @@
-"""Strict decoder of one line.
+"""Strict decoder of one line of CSV.
 
-Takes the line apart by the grammar, and reads each field exactly as its column's type;
-or refuses the line with a precise reason.
+It splits the line by the grammar in `lines.py`, and reads each field as its column's type. It
+refuses a line with a precise reason.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from windrow.ingest.schema.columns import Column, Columns
 _BOOLEANS = {"true": True, "false": False}
 
 Read = Callable[[str, str], Any]
-"""Reads a field's text, at a path, as pyarrow takes it for the column's type.
+"""Converts a field's text to a Python object that pyarrow takes for the column's type.
 
-Raises `RefusedValueError`.
+It is called with the text and the field's path. It raises `RefusedValueError` if it refuses
+the text.
 """
 
 
@@ -39,10 +40,10 @@ class StrictLine:
         self._null = dialect.null_literal
 
     def decode(self, message: bytes) -> list[Any]:
-        """Values of the columns, in order, as pyarrow takes them.
+        """Returns the values of the columns, in order, as Python objects for pyarrow.
 
         Raises:
-            RefusedValueError: with the reason.
+            RefusedValueError: the line isn't a row.
         """
         pieces = self._lines.pieces(text_of(message, "CSV"), len(self._columns))
         if len(pieces) < len(self._columns):
@@ -58,7 +59,7 @@ class StrictLine:
 
     @staticmethod
     def ignored_fields(_message: bytes) -> tuple[str, ...]:
-        """None: a line with more fields than columns is no row."""
+        """Returns no fields: a line with more fields than columns is refused."""
         return ()
 
     def _value(self, piece: Piece, column: Column, read: Read) -> Any:
@@ -73,8 +74,8 @@ class StrictLine:
 def read_as(column: Column, reading: Reading, truncation: Truncation) -> Read:
     """Returns the function that reads a column's fields.
 
-    Numbers are by JSON's grammar of numbers. The rest is read as JSON's number or
-    string would be.
+    Integers, floats and timestamps that are numbers must be in JSON's grammar of numbers. A
+    boolean is `true` or `false`. Any other field is read like a JSON string with its text.
     """
     kind, epoch = column.type, reading.unit(column.epoch, column.zone)
     convert = converter(kind, epoch, reading, truncation, column.zone)

@@ -1,1 +1,1 @@
-"""JSON: most messages in one compiled pass, every other one strictly."""
+"""JSON: a compiled pass decodes most messages, and a strict decoder every other message."""

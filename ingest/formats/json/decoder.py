@@ -1,4 +1,4 @@
-"""JSON decoder: most messages in one compiled pass, every other one strictly."""
+"""JSON decoder: a compiled pass for most messages, a strict decoder for every other message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
 @dataclass(frozen=True)
 class JsonEncoding:
-    """Encoding of a row as one JSON document. `reading`: how its values are written."""
+    """Encoding of a row as a JSON document.
+
+    Attributes:
+        reading: the rules for reading its values.
+    """
 
     reading: Reading = EXACT
 
@@ -48,9 +52,13 @@ class JsonEncoding:
         )
 
     def misfits(self, columns: Columns, document: Mapping[str, Any]) -> dict[str, str]:
-        """Why columns can't take values of the types that a document has; others can.
+        """Returns why columns can't take values of the types in a document, by name.
 
-        A value of a right type may still be refused for what it says: that is no misfit.
+        A value of a right type that is refused for another reason is no misfit.
+
+        Args:
+            columns: the columns.
+            document: a document with a value for each of the columns.
         """
         reason_by_column: dict[str, str] = {}
         for column in columns.columns:
@@ -73,14 +81,17 @@ DOCUMENT = JsonEncoding()
 def json_batch_decoder(columns: Columns, reading: Reading = EXACT, skip: int = 0) -> BatchDecoder:
     """Makes a decoder for batches of documents.
 
-    `skip`: bytes before each document.
+    Args:
+        columns: the columns.
+        reading: the rules for reading values.
+        skip: the number of bytes before each document.
     """
     fast, strict = JsonPass(columns, reading), StrictJson(columns, reading)
     return BatchDecoder(columns.arrow_schema, fast, strict, skip=skip)
 
 
 def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
-    """Names of columns, and of fields in structs, that hold bytes."""
+    """Returns the names of columns, and of fields in structs, that hold bytes."""
     names: list[str] = []
     for field in fields:
         if pa.types.is_struct(field.type):
@@ -100,19 +111,22 @@ class JsonPass(OnePass):
         self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
-        # such a list may come as an object: each key has three entries
+        # A list of entries may come as an object, and then each key has three entries.
         if any(map_type(node.type) is not None for node in nodes):
             self._widest = 3
 
     @cached_property
     def _tables(self) -> Tables:
-        """Not made with the pass, for compiled code hashes the names."""
+        """Columns for the compiled pass.
+
+        They are made at the first use, because compiled code hashes the names.
+        """
         columns = self._columns
         return tables_of(self._nodes, self._readings, columns.finer, columns.row_path)
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         names = self._tables.names
-        # room behind all names for one more, to read and to write
+        # After all names there is room for one more name, which is read and written.
         room = np.zeros(len(names) + longest + 8, np.uint8)
         room[: len(names)] = np.frombuffer(names, np.uint8)
         read = room.view()
@@ -134,10 +148,10 @@ class JsonPass(OnePass):
         )
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """Most entries that so many bytes can have.
+        """Returns the largest possible number of entries.
 
-        A value takes two bytes at least, a key of an object with its value five; a
-        message that is a value may be one byte.
+        A value takes at least two bytes, and a key of an object with its value at least
+        five. A message that is a bare value may be one byte.
         """
         return self._widest * (size // 2 + messages)
 

@@ -49,7 +49,7 @@ class JsonOptions(ReadingOptions, ConnectOptions):
 
 
 class JsonSection(JsonOptions, RowSection):
-    """JSON documents, one a message."""
+    """JSON documents, one for each message."""
 
     format: Literal["json"] = Field(default="json", description=VALUES)
 

@@ -1,4 +1,4 @@
-"""Layout of what the compiled pass reads, the columns as numbers, and of its state."""
+"""Layout of the compiled pass's input, which is the columns as numbers, and of its state."""
 
 from __future__ import annotations
 
@@ -39,50 +39,54 @@ WIDTH = 16
 ) = range(WIDTH)
 """Places of the numbers in a node's row of `Tables.numbers`.
 
-- `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first
-  child, which the others follow.
-- `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
-  multiplied with, see `Node.power`. Of a text, `LOW` is 1 if it takes an object or a
-  list, too; of a list, if it takes an object; of the document, if one that is no object
-  is the value of the only column. Of a struct, `HIGH` is 1 if its fields without a column are
-  counted.
-- `REQUIRED`: 1 if neither null nor nothing will do.
-- `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if JSON may have
-  these bytes without an escape.
-- `LOOKUP`, `MASK`: where a struct's hash table of children begins in `Tables.numbers`,
-  and the mask that makes an index of a hash. Its entries are pairs of a child, or -1,
-  and the hash of its name.
-- `AFTER`, `START`: the field that came behind this one the last time, and the one that
-  this struct began with the last time. The pass keeps them up to date.
-- `SEEN`: number of the object that this field was last in. The pass keeps it up to
-  date.
+- `KIND`: the node's kind.
+- `SPACE`: the space that the node belongs to.
+- `INNER`: the space that the node opens.
+- `FIRST`: the number of its first child; the other children have the next numbers.
+- `LOW`, `HIGH`: the numbers of `shared.nodes.bounds_of`, except for these kinds:
+  - text: `LOW` is 1 if the text also takes an object or a list;
+  - list: `LOW` is 1 if the list also takes an object;
+  - document: `LOW` is 1 if a document that is no object is the value of the only column;
+  - struct: `HIGH` is 1 if fields without a column are reported as ignored.
+- `FACTOR`: the factor of a decimal that is written as bytes, see `Node.power`.
+- `REQUIRED`: 1 if the value may be neither null nor absent.
+- `NAME`, `LENGTH`: where its name is in `Tables.names`.
+- `PLAIN`: 1 if the name needs no escape in JSON.
+- `LOOKUP`: where a struct's hash table of children begins in `Tables.numbers`. The table's
+  entries are pairs of a child, or -1, and the hash of the child's name.
+- `MASK`: the mask that turns a hash into a place in this table.
+- `AFTER`: the field that last followed this field; updated by the pass.
+- `START`: the field with which this struct last began; updated by the pass.
+- `SEEN`: the number of the object that last had this field; updated by the pass.
 """
 
 OBJECTS, REQUIRED_SEEN, SPARE, IGNORED = range(4, 8)
-"""Places of the counters in the pass's state, behind those of `shared.seen`.
+"""Places of the counters in the pass's state, after the places of `shared.seen`.
 
-- `OBJECTS`: objects and arrays opened so far, so that each has a number of its own.
-- `REQUIRED_SEEN`: required columns that the message has had.
-- `SPARE`: index in `names` of the room for one name more.
-- `IGNORED`: 1 if the message has had a field that no column is for, and that is counted.
+- `OBJECTS`: the number of objects and arrays opened so far, which numbers each of them.
+- `REQUIRED_SEEN`: the number of required columns that the message has had so far.
+- `SPARE`: the index in `names` of the room for one more name.
+- `IGNORED`: 1 if the message has had a field that no column is for, and that is reported as
+  ignored.
 
-Behind the counters are the frames, from `FRAMES` on, one for each open object or array.
-Behind these, from `ITEMS` on, is the number of items of each space, first now, then as
-it was before the message. The items of space 0 are the rows.
+The frames follow from `FRAMES` on, one for each open object or array. The counts of items
+follow from `ITEMS` on: first the present number of items of each space, then the numbers
+before the message. The items of space 0 are the rows.
 """
 FRAMES, FRAME = 8, 8
-"""Place in the state where the frames begin, and numbers of each."""
+"""Place in the state where the frames begin, and the number of places of a frame."""
 NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(FRAME)
 """Places of the numbers in a frame.
 
-- `NODE`: the node whose value is open, or `UNKNOWN`.
+- `NODE`: the node of the object or array, or `UNKNOWN`.
 - `CLOSE`: the bracket that closes it.
-- `OBJECT`: its own number, see `OBJECTS`.
-- `INDEX`: which value of its node it is.
-- `ITEM`: which value of its children's nodes is the next one.
-- `BEGIN`: how many items its space had before it; of a text, where it begins.
-- `FIELD`: the place in the tables that says which field is expected next.
-- `TEXT_NODE`: the node whose text it is, or `UNKNOWN`.
+- `OBJECT`: its number, see `OBJECTS`.
+- `INDEX`: its index among the values of its node.
+- `ITEM`: the index of its next member among the values of the member's node.
+- `BEGIN`: the number of items that its space had before it. If it is taken as a text, the
+  index of its first byte.
+- `FIELD`: the place in the tables that has the field expected next.
+- `TEXT_NODE`: the node that takes the object or array as a text, or `UNKNOWN`.
 """
 UNKNOWN = -1
 """Node of values that no column is for."""
@@ -91,18 +95,19 @@ ITEMS = FRAMES + FRAME * MAX_DEPTH
 """Place in the state where the counts of items begin."""
 
 _MOST_MORE = 18
-"""Zeros of the largest power of ten that 64 bits hold with a sign."""
+"""Number of zeros of the largest power of ten that fits in 64 bits with a sign."""
 
 _ROOM = 4
-"""Places in a struct's hash table for each name, so that others are soon ruled out."""
+"""Places in a struct's hash table for each name, so that an unknown name is ruled out fast."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Columns as the compiled pass reads them.
+    """Columns in the form that the compiled pass reads.
 
-    `numbers`: a row of `WIDTH` for each node, and behind all rows the hash tables.
-    `names`: the bytes of all names, behind each other.
+    Attributes:
+        numbers: a row of `WIDTH` numbers for each node, followed by the hash tables.
+        names: the bytes of all names, without separators.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -117,8 +122,11 @@ def tables_of(
 ) -> Tables:
     """Makes the tables for the compiled pass.
 
-    `readings`: as `assign_readings` gives them. `finer`: what becomes of timestamps finer than a
-    microsecond. `row_path`: as in `Columns`.
+    Args:
+        nodes: all nodes.
+        readings: the rules for each node's values, from `assign_readings`.
+        finer: whether timestamps finer than a microsecond are truncated.
+        row_path: `Columns.row_path`.
     """
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
@@ -167,7 +175,10 @@ def tables_of(
 
 
 def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
-    """Readings of the values of each node, which are also noted in the nodes."""
+    """Returns the rules for each node's values.
+
+    Also sets `epoch`, `zone`, `days` and `power` of the nodes by these rules.
+    """
     readings = [reading] * len(nodes)
     for node in nodes:
         for child in node.children:
@@ -192,9 +203,9 @@ def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
 
 
 def _lookup(node: Node) -> npt.NDArray[np.int64]:
-    """Hash table of a struct's children.
+    """Returns the hash table of a struct's children.
 
-    Each is at the first free place from that of its name's hash on.
+    Each child is at the first free place, counted from the place of its name's hash.
     """
     slots = 1 << (_ROOM * len(node.children) - 1).bit_length()
     lookup = np.full((slots, 2), -1, np.int64)

@@ -1,9 +1,8 @@
-"""One value that is no object and no array, from its bytes to entries.
+"""Functions that read a value that is neither object nor array, and write its entry.
 
-Compiled. The arguments are those of `scan.py`. Each function may assume that `pos` is
-the first byte of the value, before `end`, and returns the index behind the value. -1
-says that the value isn't certain: then the message isn't taken, and entries that were
-written don't count.
+Compiled. `scan.py` explains the arguments. `pos` is the index of the value's first byte, and
+is less than `end`. Each function returns the index after the value. -1 means that the value
+isn't certain: then the message isn't taken, and its entries are discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def put(entries, state, node, index, value):
 
 @part
 def skip_value(data, pos, end):
-    """Passes over a value that no column is for."""
+    """Skips a value that no column is for."""
     c = byte(data, pos)
     if c == QUOTE:
         pos, _ = text_end(data, pos + 1, end)
@@ -49,9 +48,9 @@ def skip_value(data, pos, end):
 
 @inlined
 def scalar(data, pos, end, tables, entries, state, node, index):
-    """Reads a value of a node, and writes it; null writes nothing.
+    """Reads a value of a node, and writes its entry; null has no entry.
 
-    -1 also for objects and arrays.
+    Also returns -1 for objects and arrays.
     """
     row, c = node * WIDTH, byte(data, pos)
     kind = tables[np.uintp(row + KIND)]
@@ -76,8 +75,7 @@ def scalar(data, pos, end, tables, entries, state, node, index):
 def _moment(data, pos, end, tables, entries, state, node, index, kind):
     """Reads a date or a timestamp.
 
-    Of a truncated one, an entry of the document's own node says so, at the message's
-    row.
+    A truncated timestamp also gets an entry of the document's node, at the message's row.
     """
     form, truncates = (
         tables[np.uintp(node * WIDTH + LOW)],
@@ -105,7 +103,8 @@ def _moment(data, pos, end, tables, entries, state, node, index, kind):
 def _text(data, pos, end, entries, state, node, index):
     """Reads a string.
 
-    Its value is its place, its length without escapes, and whether it has any.
+    The entry's value is the string's index in the bytes (upper half), its length with the
+    escapes replaced, and whether it has escapes (lowest bit).
     """
     closing, saved_bytes = text_end(data, pos + 1, end)
     if closing < 0:

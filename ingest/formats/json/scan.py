@@ -1,37 +1,41 @@
-"""One pass over the bytes of all messages: writes certain rows, and leaves the rest.
+"""Compiled pass over the bytes of all JSON messages: it takes the messages that are certainly rows.
 
-Compiled, and never recursive.
+It is never recursive.
 
-A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is
-twice in any of its objects, and each value of a column is exactly of its type; or one
-value that is the only column, where such messages are taken. If that
-isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two
-keys with the same hash), the message isn't taken, and the strict decoder decodes it.
+A message is taken if all of this is certain:
 
-Each byte is read a bounded number of times, whatever the message is: fields are found
-by the hashes of their names, and the search for an equal key gives up after
-`MOST_PROBES` steps.
+- It is one object in UTF-8 by the grammar of RFC 8259. Some formats also take a bare value as
+  the only column.
+- None of its objects has a key twice.
+- Each value has exactly its column's type.
 
-Values go to entries of (node, index in its space) and value, in the order of the
-message. If a message isn't taken, the entries and the counts of items are put back to
-where the message began. So nothing of it is left, and the verdict on a message doesn't
-depend on the others.
+The pass leaves any other message to the strict decoder, for instance one with a number of 20
+digits, a decimal with an exponent, or two keys with the same hash.
+
+Each byte is read a bounded number of times, in any message: fields are found by the hashes of
+their names, and the search for an equal key gives up after `MOST_PROBES` steps.
+
+The pass writes values as entries of (node, index in its space) and value, in the order of the
+message. If a message isn't taken, the counts of entries and of items are reset to their values
+before the message. So the verdict on a message doesn't depend on other messages.
 
 The functions share their arguments:
 
-- `data`: the bytes of all messages; `pos` and `end`: indexes in them. `end` is the end
-  of the message: no byte from there on is read.
-- `tables`: the columns as numbers (`layout.Tables`); `names`: the bytes of all names,
-  with room behind them for one name more; `room`: the same memory, writable.
-- `state`: what the pass keeps in mind (`layout.py`, `shared/seen.py`): counters,
-  frames and counts of items. `frame`: the place in it of the innermost object or array
-  that is open.
+- `data`: the bytes of all messages.
+- `pos`, `end`: indexes into `data`. `end` is the end of the message: no byte from there on is
+  read.
+- `tables`: the columns as numbers (`layout.Tables`).
+- `names`: the bytes of all names, followed by room for one more name.
+- `room`: the memory of `names`, writable.
+- `others`: whether a message may have fields that no column is for.
+- `state`: counters, frames and counts of items (`layout.py`, `shared/seen.py`).
+- `frame`: the place in `state` of the innermost open object or array.
 - `entries`: the entries; `state[ENTRIES]` counts them.
-- `keys`: a hash table of keys that are no struct's fields, in pairs with the message
-  that they are of.
+- `keys`: a hash table of keys that aren't fields of a struct. Each is paired with the number
+  of its message.
 
-An index of -1 says that the message isn't certain. Then nothing that the message has
-written counts, and it doesn't matter in which state a function leaves it.
+A returned index of -1 means that the message isn't certain. Then the message's entries are
+discarded, so the function may leave the state inconsistent.
 """
 
 from __future__ import annotations
@@ -100,18 +104,15 @@ KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 @inlined
 def read_message(data, pos, end, names, room, others, tables, state, entries, keys):
-    """Reads a message; returns whether it is a row, except for required columns.
+    """Reads a message; returns whether it is a row. The caller checks for required columns.
 
-    A loop takes the place of a recursion. Each step closes the innermost object or
-    array, or reads one member of it: an item, or a key and its value. At the beginning
-    of a step
+    It is a loop instead of a recursion. Each step closes the innermost object or array, or
+    reads a member of it: an item, or a key and its value. At the start of a step
 
-    - `pos` is behind an opening bracket, a closing one, or a value;
-    - `frame` is the innermost object or array that is open; the outermost one is at
-      `FRAMES`;
-    - `empty` is True right behind an opening bracket: only then no comma is before a
-      member;
-    - entries and counts of items are those of everything that was read before `pos`.
+    - `pos` is after an opening bracket, a closing bracket, or a value;
+    - `frame` is the innermost open object or array; the outermost one is at `FRAMES`;
+    - `empty` is True directly after an opening bracket, where no comma precedes a member;
+    - the entries and the counts of items include every value before `pos`.
     """
     pos = blank(data, pos, end)
     if pos < end and byte(data, pos) != _OPEN_OBJECT and tables[LOW]:
@@ -183,11 +184,11 @@ def read_alone(data, pos, end, tables, state, entries):
 
 @inlined
 def open_frame(bracket, pos, node, index, frame, tables, state, entries):
-    """Opens a value of the node at its bracket; returns whether the node may have one.
+    """Opens an object or array of a node; returns whether the node takes it.
 
-    May assume that `frame` is free. A text that an object or array will do for is
-    remembered as `TEXT_NODE`, and what is in it is read as for no column. A list and a
-    map write nothing yet: their length is known when they are closed.
+    The place `frame` must be free. If the node takes the object or array as a text, the
+    node is stored as `TEXT_NODE`. The members are then skipped like fields without a column.
+    A list or a map has no entry yet, because its length is only known at its end.
     """
     state[frame + TEXT_NODE] = UNKNOWN
     if node != UNKNOWN:
@@ -218,11 +219,13 @@ def open_frame(bracket, pos, node, index, frame, tables, state, entries):
 
 @inlined
 def scalar_items(data, pos, end, node, space, tables, state, entries):
-    """Reads all items of a list, which are neither objects nor arrays.
+    """Reads all items of a list of values that are neither objects nor arrays.
 
-    `pos` is behind the opening bracket. Returns the index behind the last item and white
-    space, where the closing bracket must be, or -1; and whether the list is empty. The
-    caller closes the list.
+    `pos` is after the opening bracket. The caller closes the list.
+
+    Returns:
+        The index after the last item and white space, where the closing bracket must be,
+        or -1; and whether the list is empty.
     """
     pos = blank(data, pos, end)
     if pos < end and byte(data, pos) == _CLOSE_ARRAY:
@@ -242,11 +245,11 @@ def scalar_items(data, pos, end, node, space, tables, state, entries):
 
 @inlined
 def close_frame(pos, frame, tables, state, entries):
-    """Writes what is known when an object or array is closed, by the bracket at `pos`.
+    """Writes the entry of an object or array that is closed by the bracket at `pos`.
 
-    Of a list or a map that is its length, written like a string's. Of a text it is
-    where the object or array begins, and its length in bytes. The caller drops the
-    frame.
+    A list's or map's entry has its length, in the layout of a string's length. An object or
+    array that is taken as a text has an entry with its index and its length in bytes. The
+    caller drops the frame.
     """
     node = state[frame + NODE]
     if node == UNKNOWN:
@@ -266,10 +269,11 @@ def close_frame(pos, frame, tables, state, entries):
 
 @inlined
 def read_member(data, pos, end, frame, names, room, others, tables, state, entries, keys):
-    """Reads up to the value of the item or field at `pos`.
+    """Reads the item or field at `pos`, up to its value. `pos` must be before `end`.
 
-    Returns where the value begins, or -1, and its node; `UNKNOWN` if no column is for
-    it. May assume that `pos` is before `end`; on return the value is, too.
+    Returns:
+        The index where the value begins, which is before `end`, or -1; and the value's
+        node, or `UNKNOWN` if no column is for it.
     """
     node = state[frame + NODE]
     if state[frame + CLOSE] == _CLOSE_ARRAY:
@@ -294,10 +298,7 @@ def read_member(data, pos, end, frame, names, room, others, tables, state, entri
 
 @inlined
 def next_item(frame, tables, state):
-    """Counts an item of the open list or map.
-
-    Its index goes to the frame's `ITEM`.
-    """
+    """Counts an item of the open list or map, and sets the frame's `ITEM` to its index."""
     space = ITEMS + tables[state[frame + NODE] * WIDTH + INNER]
     state[frame + ITEM] = state[space]
     state[space] += 1
@@ -307,9 +308,12 @@ def next_item(frame, tables, state):
 def key_text(data, pos, end, names, room, state):
     """Reads the key whose first character is at `pos`.
 
-    Returns the index of its closing quote, or -1; its length and its hash, both without
-    escapes; and whether it has escapes. If so, the key is in `room` at `state[SPARE]`,
-    without them.
+    If the key has escapes, it is copied to `room` at `state[SPARE]` with the escapes
+    replaced.
+
+    Returns:
+        The index of its closing quote, or -1; its length and its hash, both with the
+        escapes replaced; and whether it has escapes.
     """
     closing, saved_bytes = text_end(data, pos, end)
     if closing < 0:
@@ -325,10 +329,13 @@ def key_text(data, pos, end, names, room, state):
 def read_field(data, pos, end, frame, names, room, others, tables, state, keys):
     """Reads the name of a struct's field, whose first character is at `pos`.
 
-    Returns the index behind its closing quote, or -1, and its node. First it is
-    compared with the field that came here last time, so that messages with one order of
-    fields need no search. May assume that the frame's node is a struct. A field that
-    was in this object before is not certain (`SEEN`).
+    The frame's node must be a struct. The name is first compared with the field that came
+    here last time. So messages with the same order of fields need no search. A field that
+    this object already had isn't certain (`SEEN`).
+
+    Returns:
+        The index after the closing quote, or -1; and the field's node, or `UNKNOWN` if no
+        column is for it.
     """
     expected = state[frame + FIELD]
     child = tables[expected]
@@ -367,9 +374,9 @@ def read_field(data, pos, end, frame, names, room, others, tables, state, keys):
 
 @part
 def child_named(data, pos, end, n, name, node, names, tables):
-    """Finds the child of a struct by its name, n bytes with this hash.
+    """Finds the child of a struct whose name is the `n` bytes at `pos`, with the hash `name`.
 
-    `UNKNOWN` if none has it.
+    Returns `UNKNOWN` if no child has this name.
     """
     lookup, mask = tables[node * WIDTH + LOOKUP], tables[node * WIDTH + MASK]
     slot = name & mask
@@ -388,11 +395,13 @@ def child_named(data, pos, end, n, name, node, names, tables):
 
 @part
 def read_key(data, pos, end, frame, names, room, tables, state, entries, keys):
-    """Reads a key whose first character is at `pos`, of an object that is no struct.
+    """Reads a key whose first character is at `pos`, of an object that isn't a struct.
 
-    The object is a map, a list that may be an object, or for no column. Returns the
-    index behind the key's closing quote, or -1, and the node of its value. A map's key
-    is written, as the value of an item of its own.
+    The object is a map, or a list that is written as an object, or no column is for it. The
+    key of a map or list gets an entry.
+
+    Returns:
+        The index after the key's closing quote, or -1; and the node of the key's value.
     """
     closing, n, name, escaped = key_text(data, pos, end, names, room, state)
     if closing < 0 or not is_new(name, frame, state, keys):
@@ -411,7 +420,7 @@ def read_key(data, pos, end, frame, names, room, tables, state, entries, keys):
 
 @part
 def is_new(name, frame, state, keys):
-    """Returns whether no key with this hash was in the object before.
+    """Returns whether the object hasn't had a key with this hash yet.
 
     The keys of all objects of a message share one table.
     """
@@ -422,11 +431,12 @@ def is_new(name, frame, state, keys):
 
 @part
 def take_message(data, pos, end, names, room, others, required, tables, state, entries, keys):
-    """Takes a message as a row, or leaves the counts of items and entries as they were.
+    """Takes a message as a row, or resets the counts of items and entries.
 
-    Returns 0 if it isn't taken, else `TAKEN` or `IGNORING`.
+    Returns:
+        0 if the message isn't taken, else `TAKEN` or `IGNORING`.
     """
-    # the loops are written out as in Avro's scanner
+    # The loops aren't functions of their own, which would make the pass slower.
     written, spaces = state[ENTRIES], state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
@@ -462,11 +472,21 @@ def take_message(data, pos, end, names, room, others, required, tables, state, e
     )
 )
 def scan(data, begins, ends, names, room, others, required, tables, state, entries, keys, verdicts):
-    """Takes the messages between `begins` and `ends` that are certainly rows.
+    """Takes the messages that are certainly rows.
 
-    `verdicts` says which messages these are, and which have fields that no column is for.
-    `others`: whether such fields may be in them. `required`: how many columns a message must
-    have.
+    Args:
+        data: the bytes of all messages.
+        begins: the index at which each message begins.
+        ends: the index at which each message ends.
+        names: the bytes of all names, followed by room for one more name.
+        room: the memory of `names`, writable.
+        others: whether a message may have fields that no column is for.
+        required: the number of required columns.
+        tables: the columns as numbers.
+        state: the state of the pass; written.
+        entries: the entries; written.
+        keys: the table of keys; written.
+        verdicts: 0, `TAKEN` or `IGNORING` for each message; written.
     """
     begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
@@ -489,15 +509,15 @@ def scan(data, begins, ends, names, room, others, required, tables, state, entri
 
 @compiled((OCTETS, int64, int64))
 def hash_of(octets, pos, n):
-    """Hash of n bytes, as the pass computes it."""
+    """Returns the hash of `n` bytes that the pass computes for a name."""
     return name_hash(memory(octets), pos, n, pos + n, 0)
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, values, present, offsets, texts):
-    """Copies all strings behind each other, their escapes replaced.
+    """Copies all strings, one directly after the other, with their escapes replaced.
 
-    `texts` has room for eight bytes more, which are written to in between.
+    `texts` has eight spare bytes at its end, because bytes are copied eight at a time.
     """
     source, target, size = memory(data), memory(texts), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)

@@ -1,11 +1,11 @@
-"""Strict decoder of one message: JSON by the columns, or a precise refusal.
+"""Strict decoder of one JSON message: returns the columns' values, or refuses the message.
 
-Simple, and slow. The compiled pass (`scan.py`) may only take what this module takes,
-too.
+It is simple and slow. The compiled pass (`scan.py`) may only take messages that this module
+takes, too.
 
-The standard library parses, because it alone hands over every number's literal, and
-every key of an object, duplicates included. msgspec, whose wording the refusals keep,
-takes the last of two equal keys, and an integer of any size for a float.
+The standard library parses the message. Only its parser returns the literal of every number,
+and every key of an object, duplicates included. msgspec isn't used: it takes the last of two
+equal keys, and an integer of any size as a float. The refusals have msgspec's wording.
 """
 
 from __future__ import annotations
@@ -33,25 +33,22 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
 
 MAX_DEPTH = 100
-"""Most objects and arrays in one another.
-
-Deep enough for people, shallow enough for every parser's stack.
-"""
+"""Deepest nesting of objects and arrays. It fits on the stack of every parser."""
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """Strings of a JSON text.
 
-The last one may lack its end: otherwise each quote in it would be tried as a beginning,
-in quadratic time.
+The last string may lack its closing quote. Otherwise the search would try each quote in it
+as the start of a string, in quadratic time.
 """
 _WHOLE_PAIRS = re.compile(
     r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+",
     re.DOTALL,
 )
-"""JSON in which each escaped half of a surrogate pair has its other half.
+"""JSON in which each escaped half of a surrogate pair is followed by its other half.
 
-It is checked on the text, since a document of small values takes much more memory.
+The text is searched, because a document of small values takes much more memory.
 """
 
 
@@ -100,7 +97,7 @@ class StrictJson:
         self.truncation.text = text
         self.truncation.spans.clear()
         try:
-            # the parser in Python takes digits of any script
+            # The parser in Python takes digits of any script, so the parser in C checks first.
             if self.truncation.noting and not text.isascii():
                 json.loads(text, parse_int=str, parse_float=str)
             document = self._decoder.decode(text)
@@ -108,7 +105,8 @@ class StrictJson:
             raise RefusedValueError(
                 "not_json", f"JSON is malformed: {error.msg} (character {error.pos})", ""
             ) from None
-        if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
+        # UTF-8 can't encode half a surrogate pair.
+        if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:
             raise RefusedValueError(
                 "not_json", "JSON is malformed: half a surrogate pair in a string", ""
             )
@@ -117,7 +115,7 @@ class StrictJson:
     def _note_spans(self) -> None:
         """Makes the parser note where each object and each list is in the text.
 
-        Only the library's parser in Python can.
+        Only the standard library's parser in Python allows this.
         """
 
         def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
@@ -136,9 +134,9 @@ class StrictJson:
         decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Makes an object, or refuses one that has a key twice.
+        """Makes an object of its pairs; refuses an object that has a key twice.
 
-        A key that the schema doesn't name is data, so the refusal doesn't say it.
+        A key that the schema doesn't name is data, so the refusal doesn't name it.
         """
         members = dict(pairs)
         if len(members) < len(pairs):
@@ -163,7 +161,7 @@ def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
 
 
 def _inside(value: Any) -> Iterable[tuple[str | None, Any]]:
-    """What is inside a value; as in `placeless.Open`."""
+    """Returns the members of a value, in the form of `placeless.Open`."""
     if isinstance(value, dict):
         return value.items()
     return ((None, item) for item in value) if isinstance(value, list) else ()
@@ -174,9 +172,9 @@ def _constant(_: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """Depth of objects and arrays in one another.
+    """Returns how deep objects and arrays are nested. Never recursive.
 
-    If that is at most `MAX_DEPTH` anyway, an upper bound. Never recursive.
+    Returns an upper bound if this bound is at most `MAX_DEPTH`.
     """
     max_depth = text.count("[") + text.count("{")
     if max_depth <= MAX_DEPTH:
@@ -189,7 +187,7 @@ def _depth(text: str) -> int:
 
 
 def _names(kind: pa.DataType) -> set[str]:
-    """All names of the schema, at any depth."""
+    """Returns all names of the schema, at any depth."""
     if pa.types.is_struct(kind):
         return {f.name for f in kind} | {name for f in kind for name in _names(f.type)}
     if pa.types.is_map(kind):

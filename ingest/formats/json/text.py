@@ -1,7 +1,7 @@
-"""Bytes of JSON: white space, strings, names.
+"""Functions that read white space, strings and names of JSON.
 
-Compiled. `data` are the bytes of all messages, `pos` and `end` are indexes in them. An
-index of -1 says: not certain.
+Compiled. `data` holds the bytes of all messages; `pos` and `end` are indexes into them. A
+returned index of -1 means: not certain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windrow.ingest.native.compiling import below, inlined, part, word_at
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")
-# the character that an escape of two characters means; 0: there is no such escape
+# The character that an escape of two characters stands for; 0 if there is no such escape.
 _SHORT = np.zeros(256, np.uint8)
 for _escape, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     _SHORT[_escape] = _meaning
@@ -24,7 +24,7 @@ for _digit in b"0123456789abcdefABCDEF":
 
 @inlined
 def blank(data, pos, end):
-    """Index behind white space, at most `end`."""
+    """Returns the index after white space, at most `end`."""
     while (
         pos < end
         and byte(data, pos) <= 32
@@ -38,8 +38,9 @@ def blank(data, pos, end):
 def text_end(data, pos, end):
     """Reads a string, whose first character is at `pos`.
 
-    Returns the index of its closing quote, or -1, and how many bytes shorter it is with
-    its escapes replaced.
+    Returns:
+        The index of its closing quote, or -1; and the number of bytes that replacing the
+        escapes saves.
     """
     saved_bytes = 0
     while pos < end:
@@ -67,10 +68,12 @@ def text_end(data, pos, end):
 
 @part
 def escape_end(data, pos, end):
-    """Reads the escape whose backslash is at `pos`; two of them if they are a pair.
+    """Reads the escape whose backslash is at `pos`; both escapes of a surrogate pair.
 
-    Returns the index behind it, or -1, and how many bytes shorter its character is.
-    Half a surrogate pair is no escape.
+    Half a surrogate pair is no valid escape.
+
+    Returns:
+        The index after the escape, or -1; and the number of bytes that replacing it saves.
     """
     if pos + 1 >= end:
         return -1, 0
@@ -87,7 +90,7 @@ def escape_end(data, pos, end):
 
 @part
 def escaped_code(data, pos, end):
-    r"""The number in \uXXXX, whose backslash is at `pos`; -1 if it is no such escape."""
+    r"""Returns the number in \uXXXX, whose backslash is at `pos`; -1 if it is no such escape."""
     if pos + 6 > end or byte(data, pos) != _BACKSLASH or byte(data, pos + 1) != ord("u"):
         return -1
     code = 0
@@ -101,7 +104,7 @@ def escaped_code(data, pos, end):
 
 @part
 def utf8_length(code):
-    """Bytes in UTF-8 of a character that needs no surrogate pair."""
+    """Returns the number of UTF-8 bytes of a character that needs no surrogate pair."""
     return 1 if code < 0x80 else 2 if code < 0x800 else 3
 
 
@@ -109,8 +112,14 @@ def utf8_length(code):
 def unescape(data, pos, out, begin, end):
     """Copies a string, with its escapes replaced.
 
-    It begins at `pos`, and goes to `out` from `begin` to `end`. May assume that
-    `text_end` has taken the string.
+    `text_end` must have taken the string before.
+
+    Args:
+        data: the bytes to copy from.
+        pos: the index of the string's first byte.
+        out: the bytes to copy to.
+        begin: the first index to copy to.
+        end: the index after the last one to copy to.
     """
     while begin < end:
         c = byte(data, pos)
@@ -133,7 +142,7 @@ def unescape(data, pos, out, begin, end):
 
 @part
 def write_utf8(code, out, pos):
-    """Writes a character in UTF-8 to `out`, and returns the index behind it."""
+    """Writes a character in UTF-8 to `out`, and returns the index after it."""
     if code < 0x80:
         out[np.uintp(pos)] = code
         return pos + 1
@@ -154,10 +163,10 @@ def write_utf8(code, out, pos):
 
 @inlined
 def same(data, pos, end, names, begin, n):
-    """Returns whether the n bytes at `pos` are those of a name.
+    """Returns whether the `n` bytes at `pos` are equal to the name at `begin`.
 
-    May assume that all n bytes are before `end`, and that at least eight bytes more are
-    behind the last name.
+    The caller makes sure that all `n` bytes are before `end`, and that at least eight bytes
+    follow the last name.
     """
     while n > 0 and pos + 8 <= end:
         if (word_at(data, pos) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):

@@ -1,15 +1,17 @@
-"""Conversion of one JSON value to a value of a column: exactly, or not at all.
+"""Conversion of a JSON value to a value of a column.
 
-No digit of a number is lost before it is checked.
+The rules of a dialect (`json_dialects.Reading`) say how values are written. A value is refused
+if its conversion would lose a part of it, or would need a guess. Only the part of a timestamp
+that is finer than a microsecond may be lost (`Truncation`).
 
-Values are read by the rules of a dialect (`dialects.Reading`). What would lose something, or
-need a guess, is always refused. One thing alone may be lost: what of a timestamp is finer than
-a microsecond (`Truncation`).
+The parser hands over numbers in these types, so that no digit is lost before it is checked:
 
-An integer comes as an int if its literal is short, else as a `LongInteger`. A number
-with a fraction or an exponent comes as its literal in bytes, a type that no other JSON
-value has; `NaN` and the infinities, where they may stand bare, as a float. A message may
-hold millions of numbers, so each is of the smallest type that identifies it.
+- an integer with a short literal as an int, with a longer one as a `LongInteger`;
+- a number with a fraction or an exponent as its literal in bytes, because no other JSON value
+  is bytes;
+- bare `NaN` and infinities, where the dialect allows them, as a float.
+
+A message may hold millions of numbers, so these types take little memory.
 """
 
 from __future__ import annotations
@@ -37,23 +39,27 @@ from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
 class LongInteger(str):
     """Literal of an integer with more characters than 64 bits need.
 
-    Turning it into an int could take quadratic time.
+    It isn't converted to an int, which could take quadratic time.
     """
 
     __slots__ = ()
 
 
 def integer(literal: str) -> int | LongInteger | bytes:
-    """Makes an integer of its JSON literal; `-0` stays one: in a column of floats it is -0.0."""
+    """Converts the JSON literal of an integer.
+
+    `-0` stays a literal, because it is -0.0 in a column of floats.
+    """
     if literal == "-0":
         return _MINUS_ZERO
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
 
 Convert = Callable[[Any, str], Any]
-"""Converts a JSON value, never null, to what pyarrow takes for the column.
+"""Converts a JSON value to a Python object that pyarrow takes for the column.
 
-The text is the value's path. Raises `RefusedValueError`.
+It is called with a value that isn't null, and the value's path. It raises
+`RefusedValueError` if it refuses the value.
 """
 
 _KINDS: dict[type, str] = {
@@ -77,25 +83,28 @@ _INSTANT = re.compile(
 )
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
-_WHOLE_DIGITS = 19  # of any integer of 64 bits
+_WHOLE_DIGITS = 19  # the most digits of an integer of 64 bits
 _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
-# characters; far more than any column holds, and short enough to compute with
+# The most characters of a decimal: far more than a column holds, and fast to compute with.
 _LONGEST_DECIMAL = 1_000
-_MOST_BITS = 3_000  # about as many digits
+_MOST_BITS = 3_000  # some 900 digits, about `_LONGEST_DECIMAL`
 _MICROS_DIGITS = 6
 _NUMBERS = ": numbers need decode.timestamps, which is epoch_s or epoch_ms then, or another unit"
 
 
 def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
-    """A refusal in msgspec's words: `Expected int, got str - at $.amount`."""
+    """Returns a refusal in msgspec's words: `Expected int, got str - at $.amount`."""
     return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
 
 
 class Source(Truncation):
-    """The message whose values are converted.
+    """Message whose values are converted.
 
-    `spans`: where each object and each list is in its `text`, by its `id`; noted only for
-    columns that take these as texts (`noting`).
+    Attributes:
+        text: the message's text.
+        spans: the begin and end in `text` of each object and each list, by the `id` of its
+            Python object. Only noted if `noting` is True.
+        noting: whether a column takes objects and lists as texts.
     """
 
     def __init__(self, finer: Finer = "truncate") -> None:
@@ -106,7 +115,7 @@ class Source(Truncation):
 
 
 def refuse_unknown(document: dict[str, Any], only: AbstractSet[str] | None, path: str) -> None:
-    """Refuses an object with other fields than `only` these; None: it may have any."""
+    """Refuses an object with fields that aren't in `only`; None allows all fields."""
     if only is not None and not document.keys() <= only:
         raise RefusedValueError(
             "unknown_field", "Object holds a field that the schema doesn't name", path
@@ -122,7 +131,12 @@ def converter(
 ) -> Convert:
     """Returns the conversion to a column's type.
 
-    `epoch`, `zone`: those of the column in the model.
+    Args:
+        kind: the column's type.
+        epoch: the column's unit in the model.
+        reading: the rules for reading values.
+        truncation: the rule for timestamps finer than a microsecond.
+        zone: the column's zone in the model.
     """
     truncation = truncation or Truncation()
     if pa.types.is_struct(kind):
@@ -134,7 +148,7 @@ def converter(
     if pa.types.is_timestamp(kind):
         unit = reading.unit(epoch, zone)
         if unit is None:
-            # where the message's own schema gives the form no option counts
+            # If the message's own schema gives the form, no option is worth advising.
             return _to_instant(reading.clock(zone), truncation, "" if reading.stated else _NUMBERS)
         return (
             _number_first(_to_epoch(unit, truncation))
@@ -166,7 +180,11 @@ def converter(
 
 
 def number_in(text: str, path: str) -> int | LongInteger | bytes:
-    """Number in a text, by JSON's grammar and as JSON's parser hands it over."""
+    """Returns the number in a text, in the types of this module.
+
+    Raises:
+        RefusedValueError: the text isn't a number by JSON's grammar.
+    """
     if _WHOLE.fullmatch(text):
         return integer(text)
     if _NUMBER.fullmatch(text):
@@ -175,14 +193,14 @@ def number_in(text: str, path: str) -> int | LongInteger | bytes:
 
 
 def _number_first(convert: Convert) -> Convert:
-    """A conversion that takes numbers in strings, too."""
+    """Returns a conversion that also takes numbers in strings."""
     return lambda value, path: convert(
         number_in(value, path) if type(value) is str else value, path
     )
 
 
 def _non_numeric_first(convert: Convert) -> Convert:
-    """A conversion to floats that takes those that are no numbers, too."""
+    """Returns a conversion to floats that also takes NaN and infinities."""
     return lambda value, path: (
         float(value)
         if type(value) is float or value in ("NaN", "Infinity", "-Infinity")
@@ -191,9 +209,9 @@ def _non_numeric_first(convert: Convert) -> Convert:
 
 
 def _whole_first(convert: Convert) -> Convert:
-    """A conversion to integers that takes numbers in strings, too.
+    """Returns a conversion to integers that also takes numbers in strings.
 
-    Also numbers with a fraction or an exponent, if they are whole.
+    It also takes numbers with a fraction or an exponent, if they are whole.
     """
     message = "Expected a whole number of 64 bits"
 
@@ -211,7 +229,7 @@ def _whole_first(convert: Convert) -> Convert:
 
 
 def keep_null(convert: Convert) -> Convert:
-    """A conversion that keeps null."""
+    """Returns a conversion that keeps null."""
     return lambda value, path: None if value is None else convert(value, path)
 
 
@@ -228,7 +246,7 @@ def _to_bool(value: Any, path: str) -> bool:
 
 
 def _to_text(source: Source) -> Convert:
-    """Takes a string; or anything else as it is in the message."""
+    """Returns a conversion that takes a string, or the text of any other value."""
     source.noting = True
 
     def convert(value: Any, path: str) -> str:
@@ -247,7 +265,7 @@ def _to_text(source: Source) -> Convert:
 
 
 def _to_switch(value: Any, path: str) -> bool:
-    """A boolean; or `true` or `false` in a string, in any case."""
+    """Converts a boolean, or the string `true` or `false` in upper or lower case."""
     if type(value) is str and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return _to_bool(value, path)
@@ -276,10 +294,10 @@ def _to_int(bits: int) -> Convert:
 
 
 def _to_float(bits: int) -> Convert:
-    """Rounds a number once, from its digits.
+    """Returns a conversion that rounds a number once, from its digits.
 
-    Also an integer, for a double below 1e21 is written as one: `1152921504606847000` by
-    JavaScript and Go is 2**60.
+    It also takes an integer, because JavaScript and Go write a double below 1e21 as an
+    integer: `1152921504606847000` is 2**60.
     """
 
     def convert(value: Any, path: str) -> float:
@@ -295,11 +313,11 @@ def _to_float(bits: int) -> Convert:
 
 
 def _single(literal: str) -> float:
-    """The float of 32 bits nearest to a number.
+    """Returns the float of 32 bits nearest to a number.
 
-    Rounding the nearest double could be wrong, if that lies halfway between two
-    singles. So if the number isn't a double, the odd one of the two doubles around it
-    is rounded: an odd one never lies halfway.
+    Rounding the nearest double is wrong if that double is halfway between two singles and
+    the number isn't. So if the number is between two doubles, the odd one of them is
+    rounded, because an odd double is never halfway.
     """
     number = float(literal)
     if number and math.isfinite(number) and not struct.pack("<d", number)[0] & 1:
@@ -316,9 +334,9 @@ def _single(literal: str) -> float:
 
 
 def _to_decimal(precision: int, scale: int) -> Convert:
-    """Reads a decimal from the digits of a literal or a string.
+    """Returns a conversion of the digits of a literal or a string to a decimal.
 
-    Trailing zeros beyond the scale lose nothing, and are taken.
+    Trailing zeros beyond the scale are taken, because nothing is lost.
     """
     message = f"Expected a decimal of {precision} digits, {scale} of them after the point"
 
@@ -336,11 +354,15 @@ def _to_decimal(precision: int, scale: int) -> Convert:
 
 
 def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
-    """Reads a decimal as Connect writes its bytes, in base64.
+    """Returns a conversion of a decimal that Kafka Connect wrote as bytes in base64.
 
     The bytes are the unscaled integer in two's complement, the highest byte first.
     Debezium's decimals of variable scale are an object with the scale and these bytes.
     A JSON number is read by its digits.
+
+    Args:
+        kind: the column's type.
+        stated: the scale in the message's schema; None for the column's scale.
     """
     message = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
     numeric = _to_decimal(kind.precision, kind.scale)
@@ -372,9 +394,12 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
 
 
 def _to_fitting_decimal(text: str, precision: int, scale: int, message: str, path: str) -> Decimal:
-    """The decimal of a literal, if it fits.
+    """Returns the decimal of a literal.
 
-    By arithmetic on the digits alone, so that an exponent of any size costs nothing.
+    It computes with the digits' count only, so that a large exponent costs nothing.
+
+    Raises:
+        RefusedValueError: with `message`; the decimal doesn't fit.
     """
     mantissa, _, exponent = text.lower().partition("e")
     integer_digits, _, fraction = mantissa.removeprefix("-").partition(".")
@@ -391,10 +416,12 @@ def _to_fitting_decimal(text: str, precision: int, scale: int, message: str, pat
 
 
 def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Convert:
-    """Reads a text with date and time as microseconds since 1970.
+    """Returns a conversion of a text with date and time to microseconds since 1970.
 
-    `zone`: the zone of texts without an offset; None: each needs one. `numbers`: what is said of a
-    number.
+    Args:
+        zone: the zone of texts without an offset; None if each text needs an offset.
+        truncation: the rule for timestamps finer than a microsecond.
+        numbers: the advice that the refusal of a number ends with.
     """
     clock = None if zone is None else ZoneInfo(zone)
     message = (
@@ -433,7 +460,11 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
 
 
 def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
-    """Offset from UTC of a zone's clocks when they showed this time."""
+    """Returns the offset from UTC of a zone's clocks when they showed a local time.
+
+    Raises:
+        RefusedValueError: the clocks showed this time twice, or never.
+    """
     first, last = (
         local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)
     )
@@ -460,9 +491,9 @@ def _in_calendar(micros: int, path: str) -> int:
 
 
 def _to_epoch(unit: str, truncation: Truncation) -> Convert:
-    """Reads a number of units since 1970 as microseconds.
+    """Returns a conversion of a number of units since 1970 to microseconds.
 
-    What is finer is cut off, towards the past.
+    A part finer than a microsecond is cut off, towards the past.
     """
 
     def convert(value: Any, path: str) -> int:
@@ -482,9 +513,10 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
 
 
 def _scale(text: str, power: int, path: str) -> tuple[int, int]:
-    """A number times a power of ten, as an integer and a power of ten.
+    """Multiplies a number with a power of ten.
 
-    Both are of bounded size.
+    Returns:
+        An integer and a power of ten, both of bounded size.
     """
     mantissa, _, exponent = text.lower().partition("e")
     integer_digits, _, fraction = mantissa.partition(".")
@@ -540,7 +572,10 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
 
 
 def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
-    """Reads an array; or an object, if the items are entries with a key and a value."""
+    """Returns a conversion of an array to a list.
+
+    If the items are structs of a key and a value, it also takes an object.
+    """
     convert_item = keep_null(converter(kind.value_type, None, reading.item(), truncation))
     entries = map_type(kind)
     of_map = None if entries is None else _to_map(entries, reading, truncation)
@@ -563,7 +598,7 @@ def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Conv
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:
             raise wrong_type("object", value, path)
-        # a map's keys are data
+        # A map's keys are data, so the path has no key.
         return [(key, convert_value(item, f"{path}[...]")) for key, item in value.items()]
 
     return convert

@@ -1,1 +1,1 @@
-"""Messages that are one value each: a text, or bytes as they are."""
+"""Messages that are a single value: a text, bytes, or a number in binary form."""

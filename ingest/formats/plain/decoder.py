@@ -1,4 +1,4 @@
-"""Decoder of messages whose bytes are the one column of a row."""
+"""Decoder of messages whose bytes are the only column of a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, load_model
 
 COLUMN = "value"
-"""Name of the column without a schema."""
+"""Name of the column if there is no schema."""
 
 _TYPES = {
     "string": (pa.string(), "String"),
@@ -33,7 +33,7 @@ _NUMBERS = {
     pa.float32(): ">f4",
     pa.float64(): ">f8",
 }
-"""Numbers as Kafka's serializers write them, the highest byte first."""
+"""Layouts of numbers that Kafka's serializers write, the highest byte first."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,14 @@ class PlainDecoder:
     """Decodes each message to a row of one column.
 
     The column is the message's text (`string`, refused if it isn't UTF-8) or its bytes
-    (`raw`), which may be a number, as Kafka's serializers of numbers write it.
+    (`raw`). Bytes may also be a number, in the layout of Kafka's serializers of numbers.
 
-    - `model`: the schema that has the column; None: the column is called `value`.
-    - `on_null`: what becomes of a message without a value; `keep`: a row with null.
-    - `part`: the column of the schema that it is.
+    Attributes:
+        format: whether a message is a text or bytes.
+        model: the model that has the column; None if the column is called `value`.
+        on_null: whether a message without a value is a dead letter, is only counted, or
+            (`keep`) is a row with null.
+        part: the part of the model that is the column.
     """
 
     format: Literal["string", "raw"]
@@ -87,10 +90,9 @@ class PlainDecoder:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
 
     def _decode_values(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
-        """The verdict on each message.
+        """Returns the verdict on each message.
 
-        First each message becomes a row, but for the dropped ones; then rows are
-        refused.
+        Each message that isn't dropped first becomes a row. Then some rows are refused.
         """
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         written = np.dtype(_NUMBERS.get(schema.field(0).type, np.void))
@@ -131,7 +133,7 @@ class PlainDecoder:
 def _numbers(
     values: pa.BinaryArray, written: np.dtype[Any]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """The numbers that the values are, and which values have another length."""
+    """Returns the values as numbers, and a mask of the values with a wrong length."""
     wrong_length = pc.not_equal(pc.binary_length(values), written.itemsize)
     padded_values = pc.if_else(pc.fill_null(wrong_length, True), bytes(written.itemsize), values)
     numbers = np.frombuffer(b"".join(padded_values.to_pylist()), written)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class PlainSection(FormatSection):
-    """Settings of both formats: the one column of the schema, or `value` without one."""
+    """Settings of both formats.
+
+    A message is the only column of the schema, or the column `value` without a schema.
+    """
 
     format: Literal["string", "raw"] = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -43,26 +46,25 @@ class PlainSection(FormatSection):
 
 
 class StringSection(PlainSection):
-    """Text in UTF-8, one a message.
+    """Texts in UTF-8, one for each message.
 
-    It is the one column of the schema; without a schema the column is called `value`.
+    The text is the only column of the schema, or the column `value` without a schema.
     """
 
     format: Literal["string"] = Field(default="string", description=VALUES)
 
 
 class RawSection(PlainSection):
-    """Bytes as they are, or a number as Kafka's serializers write it: big-endian.
+    """Bytes that are kept unchanged, or a number that Kafka's serializers wrote in big-endian.
 
-    They are the one column of the schema; without a schema the column is called
-    `value`.
+    They are the only column of the schema, or the column `value` without a schema.
     """
 
     format: Literal["raw"] = Field(default="raw", description=VALUES)
 
 
 class PlainKeySection(KeySection):
-    """Settings of keys that are one column."""
+    """Settings of keys that are a single column."""
 
     format: Literal["string", "raw"] = Field(description=KEYS)
 
@@ -73,12 +75,12 @@ class PlainKeySection(KeySection):
 
 
 class StringKeySection(PlainKeySection):
-    """Keys that are texts in UTF-8: one column."""
+    """Keys that are texts in UTF-8, in a single column."""
 
     format: Literal["string"] = Field(default="string", description=KEYS)
 
 
 class RawKeySection(PlainKeySection):
-    """Keys whose bytes are kept as they are, or are a number in big-endian: one column."""
+    """Keys in a single column: bytes that are kept unchanged, or a number in big-endian."""
 
     format: Literal["raw"] = Field(default="raw", description=KEYS)

@@ -1,1 +1,1 @@
-"""Protobuf: one message of a type that the spec names."""
+"""Protobuf: each message is of a type that the spec names."""

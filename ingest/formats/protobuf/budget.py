@@ -1,7 +1,7 @@
 """Budget of the messages inside a large Protobuf message: the memory that parsing them takes.
 
-Google's library reserves memory for each field of each message inside a message, and an
-inner message may be two bytes: a megabyte of them would take hundreds. So the messages inside a
+Google's library reserves memory for each field of each inner message. An inner message may be
+two bytes long, so a megabyte of them takes hundreds of megabytes. So the inner messages of a
 large message are counted before it is parsed.
 """
 
@@ -10,31 +10,31 @@ from __future__ import annotations
 from typing import Any
 
 SMALL = 1 << 16
-"""The most bytes of a message that has no budget: its size bounds what it may take."""
+"""Largest size in bytes of a message that has no budget, because its size bounds its memory."""
 FREE, SHARE = 64 << 20, 32
-"""What the messages inside a larger message may cost in bytes, and how much more for each of its
-bytes.
+"""Bytes that the inner messages of a larger message may cost, and bytes that are added for each
+byte of the message.
 """
 _MESSAGE, _FIELD = 64, 16
-"""The bytes that an inner message takes by itself, and for each field of its type."""
+"""Bytes that an inner message takes, and bytes that are added for each field of its type."""
 _DEPTH = 100
-"""The deepest nesting that is looked at; the library refuses deeper messages."""
+"""Deepest nesting that is counted; the library refuses deeper messages."""
 
 
 def message_cost(kind: Any) -> int:
-    """Returns the cost of a message of a type inside another one."""
+    """Returns the cost of an inner message of a type."""
     return _MESSAGE + _FIELD * len(kind.fields)
 
 
 def inner_budget(size: int) -> int:
-    """Returns what the messages inside a message of `size` bytes may cost."""
+    """Returns the bytes that the inner messages of a message of `size` bytes may cost."""
     return FREE + SHARE * size if size > SMALL else 1 << 62
 
 
 def exceeds_budget(message: bytes, kind: Any) -> bool:
-    """Returns whether the messages inside cost more than `inner_budget`.
+    """Returns whether the inner messages cost more than `inner_budget`.
 
-    A malformed message doesn't: the parser refuses it.
+    Returns False for a malformed message, because the parser refuses it.
     """
     budget, spans = inner_budget(len(message)), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
@@ -60,7 +60,7 @@ def exceeds_budget(message: bytes, kind: Any) -> bool:
                 if budget < 0:
                     return True
             if inner_type is not None and wire == 2 and len(spans) < _DEPTH and pos + size <= end:
-                spans.append((pos + size, end, message_type))  # the rest of the message around it
+                spans.append((pos + size, end, message_type))  # the rest of the outer message
                 end, message_type = pos + size, inner_type
             else:
                 pos += size
@@ -68,7 +68,7 @@ def exceeds_budget(message: bytes, kind: Any) -> bool:
 
 
 def _varint(message: bytes, pos: int, end: int) -> tuple[int, int]:
-    """Reads a number; returns it, and the place after it, or -1."""
+    """Reads a number; returns the number, and the index after it or -1."""
     number = 0
     for i in range(10):
         if pos + i >= end:

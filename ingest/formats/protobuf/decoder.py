@@ -1,6 +1,6 @@
-"""Decodes messages of a Protobuf type that the spec names.
+"""Decoder of messages of a Protobuf type that the spec names.
 
-A compiled pass takes most messages; the strict decoder decodes every other one.
+A compiled pass takes most messages; the strict decoder decodes every other message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ PASS = Compiled("windrow.ingest.formats.protobuf.scan")
 
 @dataclass(frozen=True)
 class ProtobufEncoding:
-    """Encoding of values that are one message of the type `message` each."""
+    """Encoding of values that are one Protobuf message each.
+
+    Attributes:
+        types: the file with the message type.
+        message: the full name of the message type.
+    """
 
     types: TypesFile
     message: str
@@ -88,10 +93,10 @@ class ProtobufPass(OnePass):
         PASS.scan(data, begins, ends, *arguments, mask)
 
     def _most_entries(self, size: int, _messages: int) -> int:
-        """Returns the most entries that the messages can have.
+        """Returns the largest possible number of entries.
 
-        An item of a list has at least one byte, any other value at least two. The length
-        of a list is written for each of its fields, which have at least two bytes.
+        An item of a list has at least one byte, and any other value at least two. Each field
+        of a list also has an entry for the list's length, and at least two bytes.
         """
         return self._widest * size + size + 2
 

@@ -1,4 +1,4 @@
-"""Message types from a descriptor set, or from a .proto file that is compiled here."""
+"""Message types from a descriptor set, or from a .proto file that this module compiles."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any, Self
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install, require_extra
 
 LIMIT_SECONDS = 60
-"""Most seconds that the compiler may take."""
+"""Timeout of the compiler, in seconds."""
 _MAIN = "windrow-schema.proto"
-"""The name under which a text is compiled."""
+"""File name under which a text is compiled."""
 _MESSAGES, _NESTED, _FIELDS = 4, 3, 2
-"""Numbers in the path of a comment: a file's messages, a message's messages, its fields.
+"""Numbers in the path of a comment: a file's messages, a message's messages, a message's fields.
 
 They are field numbers of Google's descriptor.proto.
 """
@@ -36,12 +36,15 @@ _DO = (
 
 @dataclass(frozen=True)
 class TypesFile:
-    """Descriptor set or .proto file of a spec, by its `name` relative to `folder`.
+    """Descriptor set or .proto file of a spec.
 
-    - `loaded`: the file's types, if `now` made this value, or it was unpickled. A worker
-      may run on a machine that doesn't have the file, so pickling reads it. None: the
-      file is read each time the types are needed.
-    - `digest`: the digest of the types, if `now` made this value.
+    Attributes:
+        folder: the spec's folder.
+        name: the file's name, relative to `folder`.
+        loaded: the file's types as a descriptor set, if `now` made this value or it was
+            unpickled. A worker may run on a machine without the file, so pickling reads it.
+            If None, the file is read each time the types are needed.
+        digest: the digest of the types if `now` made this value, else "".
     """
 
     folder: Path
@@ -50,7 +53,7 @@ class TypesFile:
     digest: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the file with its types."""
+        """Pickles the types with the file's name."""
         return TypesFile, (self.folder, self.name, self.octets())
 
     def now(self) -> Self:
@@ -59,7 +62,7 @@ class TypesFile:
         return replace(self, loaded=octets, digest=hashlib.sha256(octets).hexdigest())
 
     def octets(self) -> bytes:
-        """Returns the file's types and those that it imports, as a descriptor set.
+        """Returns the file's types and the types that it imports, as a descriptor set.
 
         Raises:
             SpecError: the file can't be read or compiled.
@@ -68,7 +71,7 @@ class TypesFile:
 
 
 def descriptor_set(path: Path) -> bytes:
-    """Returns a file's types and those that it imports, as a descriptor set.
+    """Returns a file's types and the types that it imports, as a descriptor set.
 
     Raises:
         SpecError: the file can't be read or compiled.
@@ -78,7 +81,7 @@ def descriptor_set(path: Path) -> bytes:
         if path.suffix != ".proto":
             return octets
         digest = hashlib.sha256()
-        for imported in sorted(path.parent.rglob("*.proto")):  # all files that it may import
+        for imported in sorted(path.parent.rglob("*.proto")):  # all files that it can import
             digest.update(
                 repr((str(imported), hashlib.sha256(imported.read_bytes()).hexdigest())).encode()
             )
@@ -98,15 +101,15 @@ def compiled_file(path: Path, _digest: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) -> bytes:
-    """Compiles the text of a .proto file to a descriptor set, whose last file it is.
+    """Compiles the text of a .proto file. It becomes the last file of a descriptor set.
 
-    The official Python serializer registers its files' descriptors in base64. Not every
-    registry makes text of them, so each text may be such a descriptor, too.
+    Confluent's Python serializer registers file descriptors in base64, and some registries
+    don't convert them to text. So each text may also be such a descriptor.
 
     Args:
         text: the file's text.
         files: the names and texts of the files that it may import.
-        origin: where the text comes from, for people.
+        origin: the source of the text, for errors.
 
     Raises:
         SpecError: the text can't be compiled.
@@ -133,7 +136,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_text(content, encoding="utf-8")
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
-                # one file's name is another one's folder
+                # A file has the name of another file's folder.
                 raise refused from None
         try:
             return by_protoc(Path(folder), _MAIN, origin, described)
@@ -142,9 +145,11 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
 
 
 def described_by(text: str, name: str = "") -> Any:
-    """Returns the descriptor of a file that a text is in base64; None if it is another text.
+    """Returns the file descriptor that a text holds in base64; None if it holds no descriptor.
 
-    `name`: the file's name from now on.
+    Args:
+        text: the text.
+        name: the new name of the file.
     """
     from google.protobuf import descriptor_pb2, message  # an extra, loaded where it is used
 
@@ -158,7 +163,7 @@ def described_by(text: str, name: str = "") -> Any:
 
 
 def refuse_without_compiler(name: str) -> None:
-    """Refuses to compile `name` if the compiler isn't installed.
+    """Refuses to compile the file `name` if the compiler isn't installed.
 
     Raises:
         SpecError: the compiler isn't installed.
@@ -174,14 +179,17 @@ def refuse_without_compiler(name: str) -> None:
 def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = ()) -> bytes:
     """Compiles a .proto file with the compiler of the package grpcio-tools.
 
-    `described`: descriptors of files that aren't in the folder.
+    The compiler runs in a separate process, because it ends its process if it fails. The
+    files may come from a stranger, and be named like Python modules. So the process must not
+    import modules from the files' folder: it runs with `-P`, in another working directory.
 
-    The compiler runs in a process of its own, since it ends the process if it fails. The
-    process is a Python that must not import modules from the files' folder (`-P`, and
-    another working directory): the files may come from a stranger, and be named like
-    modules.
+    Args:
+        folder: the folder of the files.
+        name: the name of the file to compile.
+        origin: the source of the file, for errors.
+        described: descriptors of files that aren't in the folder.
     """
-    from google.protobuf import descriptor_pb2  # an extra, as below
+    from google.protobuf import descriptor_pb2  # an extra, loaded where it is used
 
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     common = importlib.util.find_spec("google.type")
@@ -193,7 +201,8 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
         (Path(work_folder) / "described").write_bytes(
             descriptor_pb2.FileDescriptorSet(file=described).SerializeToString()
         )
-        # the schema's own files come before the well-known ones of the same name
+        # The first folder has the schema's own files, which win over well-known files of the
+        # same name.
         folders = ["-I", str(folder), "-I", str(well_known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
             folders += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
@@ -227,7 +236,7 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
                 "Try again when the machine has less to do, or give a descriptor set.",
             ) from None
         if compilation.returncode:
-            lines = compilation.stderr.splitlines()  # some are the compiler's own log
+            lines = compilation.stderr.splitlines()  # Some lines are the compiler's log.
             errors = [line for line in lines if ".proto:" in line] or lines[-1:]
             raise SpecError(f"{origin} can't be compiled: {'; '.join(errors)}", "spec", _DO)
         return out.read_bytes()
@@ -236,7 +245,11 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
 def name_at(octets: bytes, path: Sequence[int], origin: str) -> str:
     """Returns the full name of a message in the last file of a descriptor set.
 
-    `path`: the message's number in the file, then a number in that message, and so on.
+    Args:
+        octets: the descriptor set.
+        path: the message's number in the file, then the number of a message inside that
+            message, and so on.
+        origin: the source of the file, for errors.
 
     Raises:
         SpecError: the file has no message at this path.
@@ -254,8 +267,11 @@ def name_at(octets: bytes, path: Sequence[int], origin: str) -> str:
 def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
     """Returns the comments on the fields of a message, by the fields' names.
 
-    They are those before, or else after, each field in the last file of a descriptor set
-    that was compiled here. `path`: as in `name_at`.
+    A field's comment is the comment before it, or else the comment after it.
+
+    Args:
+        octets: a descriptor set that this module compiled; its last file has the message.
+        path: the path of the message, as for `name_at`.
     """
     file = _last_file(octets)
     comments = {
@@ -275,10 +291,15 @@ def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
 
 
 def message_type(octets: bytes, name: str, origin: str) -> Any:
-    """Returns the descriptor of a message type. `origin`: where it comes from, for people.
+    """Returns the descriptor of a message type.
+
+    Args:
+        octets: a descriptor set.
+        name: the full name of the message type.
+        origin: the source of the descriptor set, for errors.
 
     Raises:
-        SpecError: the bytes are no descriptor set, miss a file, or have no such type.
+        SpecError: the bytes are no descriptor set, miss a file, or don't have the type.
     """
     with require_extra("protobuf", "Protobuf can't be decoded"):
         from google.protobuf.message import DecodeError
@@ -297,7 +318,10 @@ def message_type(octets: bytes, name: str, origin: str) -> Any:
 
 
 def forget_types() -> None:
-    """Drops all types, to read them anew: the library has made classes of some only in part."""
+    """Drops all types, so that they are read again.
+
+    After a RecursionError, the library has made the classes of some types only in part.
+    """
     _pool.cache_clear()
 
 
@@ -312,10 +336,10 @@ def _last_file(octets: bytes) -> Any:
 def _pool(octets: bytes) -> Any:
     """Returns all types of a descriptor set.
 
-    They are kept, since reading a large set takes a while, and messages may name any
-    number of its types.
+    They are cached, because reading a large set is slow, and messages may name any number of
+    its types.
     """
-    from google.protobuf import descriptor_pb2, descriptor_pool  # an extra, as above
+    from google.protobuf import descriptor_pb2, descriptor_pool  # an extra, loaded where used
 
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:
@@ -377,9 +401,9 @@ CONFLUENT: Mapping[str, str] = {
         'syntax = "proto3"; import public "confluent/type/decimal.proto";'
     ),
 }
-"""Confluent's own .proto files, by the names in `import`, which a registered schema may import.
+"""Confluent's own .proto files, which a registered schema may import, by their import names.
 
-Confluent's serializers bring these files and don't register them, so the registry doesn't
-have them. Google's well-known types (`google/protobuf/*.proto`) come with the compiler,
-its common types (`google/type/*.proto`) with their own package.
+Confluent's serializers contain these files and don't register them, so the registry doesn't
+have them. Google's well-known types (`google/protobuf/*.proto`) come with the compiler.
+Google's common types (`google/type/*.proto`) come with a separate package.
 """

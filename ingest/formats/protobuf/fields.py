@@ -1,8 +1,8 @@
-"""Decides which field of a message type can become which column, and reads the values.
+"""Rules for which field of a message type can become which column, and readers of the values.
 
-What can become what is decided before any message is read. A column takes the values of
-a field that it can hold exactly. A message with another value is a dead letter; its
-reason is in brackets:
+The rules are applied before any message is read. A column takes the values of a field that it
+can hold exactly. A message with any other value is a dead letter, whose reason is in brackets
+here:
 
 - An integer becomes an integer of any size, a float or a Decimal without digits after
   the point (`out_of_range`: the column can't hold it exactly), or a Datetime if the
@@ -16,12 +16,13 @@ reason is in brackets:
   becomes a Struct of some of its fields.
 - A repeated field becomes a List. A map with string keys becomes a List of key and
   value, or a map if the column says `map`.
-- A field with another wire type than its own is refused (`wrong_type`): it was written
-  as a field of another type.
+- A field with a wrong wire type is refused (`wrong_type`), because it was written as a field
+  of another type.
 
-A field that isn't set is its default if the type states one. Otherwise it is null if
-Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a
-column that isn't nullable refuses (`missing`), and else the zero of its type.
+A field that isn't set becomes its default, if the type states one. Otherwise it becomes null if
+Protobuf distinguishes a field that isn't set (`optional`, members of a oneof, messages, all of
+proto2); a column that isn't nullable refuses this null (`missing`). Any other field becomes the
+zero of its type.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 Read = Callable[[Any, str], Any]
-"""Converts a value: (a field's value, its path) -> the value as pyarrow takes it.
+"""Converts a value: (a field's value, its path) -> a Python object for pyarrow.
 
 Raises RefusedValueError if the column can't hold it.
 """
 Get = Callable[[Any, str], Any]
-"""Reads a field: (a parsed message, its path) -> the field's value as pyarrow takes it.
+"""Reads a field: (a parsed message, its path) -> a Python object for pyarrow.
 
-Null is None. Raises RefusedValueError as `Read`.
+Null is None. Raises RefusedValueError if the column can't hold the value.
 """
 
 INTEGERS = (
@@ -81,34 +82,34 @@ TYPES = {
     17: "sint32",
     18: "sint64",
 }
-"""The types of fields, by their numbers in Protobuf's descriptors."""
+"""Types of fields, by their numbers in Protobuf's descriptors."""
 _WIRES = ("VARINT", "I64", "LEN", "SGROUP", "EGROUP", "I32")
-"""The wire types by their numbers, as Protobuf calls them."""
+"""Protobuf's names of the wire types, by number."""
 _SIZED = 2
-"""The wire type of messages."""
+"""Wire type of messages."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
     f"google.protobuf.{kind.capitalize().replace('Ui', 'UI')}Value": [(1, "value", kind)]
     for kind in ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 }
-"""The wrappers, Google's messages for one value: number, name and type of their fields."""
+"""Fields of Google's wrappers, which are messages for a single value: number, name and type."""
 
 
 Absent = Literal["refused", "null"]
-"""What a column without a field in the type is: refused as a mistake, or null.
+"""Treatment of a column, or of a struct's field, that the message type has no field for.
 
-It is null if the type may be another version of the schema. The same goes for a field of
-a struct. A column that isn't nullable is always refused.
+It is refused as a mistake, or is null if the type may be another version of the schema. A
+column that isn't nullable is always refused.
 """
 
 
 def reader(
     kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None
 ) -> Read:
-    """Makes the reader of parsed messages of a type, which lists the values of the columns.
+    """Makes the reader of parsed messages of a type. It returns the values of the columns.
 
     Raises:
-        SpecError: columns can't be read from the type; says for each one why.
+        SpecError: columns can't be read from the type; names each with the reason.
     """
     reason_by_column, gets = _readers(
         kind, columns, absent, truncation or Truncation(columns.finer)
@@ -128,14 +129,18 @@ def reader(
 
 
 def misfits(kind: Any, columns: Columns, absent: Absent = "refused") -> dict[str, str]:
-    """Returns why columns can't be read from a type, by their names; others can."""
+    """Returns why columns can't be read from a type, by name."""
     return _readers(kind, columns, absent, Truncation())[0]
 
 
 def _readers(
     kind: Any, columns: Columns, absent: Absent, truncation: Truncation
 ) -> tuple[dict[str, str], list[Get]]:
-    """Makes the readers of the columns; also says which can't be read, and why."""
+    """Makes the readers of the columns.
+
+    Returns:
+        Why columns can't be read from the type, by name; and the readers.
+    """
     reason_by_column: dict[str, str] = {}
     gets: list[Get] = []
     for c in columns.columns:
@@ -150,12 +155,13 @@ def _readers(
 
 
 def _checking_reader(kind: Any, names: Collection[str], read: Read) -> Read:
-    """Makes a reader refuse a message whose fields of these names have other wire types.
+    """Returns a reader that refuses messages in which a named field has a wrong wire type.
 
-    The library keeps such a field as an unknown one, as if it weren't there. It keeps a map's
-    entry with unknown fields in the same way; `_sorted_map` reads those.
+    The library treats such a field as an unknown field, which looks as if it weren't set. It
+    also treats a map's entry with unknown fields as an unknown field; `_sorted_map` reads
+    these entries.
     """
-    from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, as below
+    from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, loaded where used
 
     fields = {field.number: field for field in kind.fields if field.name in names}
 
@@ -179,7 +185,7 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
         try:
             value = get(message, path)
         except UnicodeDecodeError as error:
-            # the library checks the strings of a proto2 list or map only when they are read
+            # The library checks the strings of a proto2 list or map only when they are read.
             raise RefusedValueError(
                 "invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}"
             ) from None
@@ -214,7 +220,7 @@ def is_map(field: Any) -> bool:
 
 
 def is_wrapper(kind: Any) -> bool:
-    """Returns whether a type is one of Google's wrappers, messages for one value."""
+    """Returns whether a type is one of Google's wrappers, which hold a single value."""
     return kind.full_name in _WRAPPERS and _has_exactly(kind, _WRAPPERS[kind.full_name])
 
 
@@ -226,9 +232,9 @@ def is_timestamp(kind: Any) -> bool:
 
 
 def _has_exactly(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
-    """Returns whether a type has exactly these fields, as Google's own type has.
+    """Returns whether a type has exactly these fields, which Google's type has.
 
-    Another author's type may have the same name and other fields.
+    A type of another author may have the same name and different fields.
     """
     plain = not kind.is_extendable and not any(
         field.is_repeated or field.has_presence for field in kind.fields
@@ -240,7 +246,7 @@ def _has_exactly(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
 
 
 def _words(field: Any) -> str:
-    """Returns a field's type as text, for people."""
+    """Returns a description of a field's type, for errors."""
     if is_map(field):
         return "a map"
     kind = TYPES[field.type]
@@ -251,9 +257,8 @@ def _words(field: Any) -> str:
 class _Fields:
     """Makes the readers of a type's fields.
 
-    - `truncation`: decides on timestamps that are finer than a microsecond.
-    - `absent`: what a column without a field is.
-    - `problems`: says of each field that can't become its column, at any depth, why.
+    Attributes:
+        problems: why fields can't become their columns, at any depth.
     """
 
     def __init__(self, truncation: Truncation, absent: Absent) -> None:
@@ -263,7 +268,15 @@ class _Fields:
     def field(
         self, kind: Any, name: str, column: pa.DataType, epoch: str | None, column_path: str
     ) -> Get:
-        """Makes the reader of a field. `column_path`: its path, for `problems`."""
+        """Makes the reader of a field.
+
+        Args:
+            kind: the type that may have the field.
+            name: the field's name.
+            column: the type of the column, or of a struct's field.
+            epoch: the column's unit.
+            column_path: the column's path, for `problems`.
+        """
         field, step = kind.fields_by_name.get(name), f".{name}"
         if field is None:
             self.problems += [f"{column_path}: {kind.full_name} has no such field"] * (
@@ -303,7 +316,7 @@ class _Fields:
         )
 
     def _value(self, field: Any, column: pa.DataType, epoch: str | None, column_path: str) -> Read:
-        """Makes the converter of one value of a field."""
+        """Makes the converter of a single value of a field."""
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
             fields = [
@@ -381,7 +394,13 @@ def _null(_message: Any, _path: str) -> None:
 
 
 def _read_field(message: Any, name: str, path: str) -> Any:
-    """Returns a field of a message. The library checks a proto2 string only when it is read."""
+    """Returns a field of a message.
+
+    The library checks a proto2 string only when it is read, so reading may raise.
+
+    Raises:
+        RefusedValueError: the field is a string that isn't UTF-8.
+    """
     try:
         return getattr(message, name)
     except UnicodeDecodeError as error:
@@ -392,7 +411,7 @@ def _read_field(message: Any, name: str, path: str) -> Any:
 
 def _entries(field: Any, read: Read) -> Get:
     def get(message: Any, path: str) -> list[tuple[str, Any]]:
-        # no key in it: keys are data, and messages name none
+        # Keys are data, so the path has no key.
         item_path = f"{path}.{field.name}[...]"
         return [
             (key, read(value, item_path)) for key, value in _sorted_map(message, field, item_path)
@@ -404,9 +423,9 @@ def _entries(field: Any, read: Read) -> Get:
 def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
     """Returns a map's entries, in the order of their keys.
 
-    An entry with more fields than key and value counts as an entry, as it does for
-    Protobuf in Java and C++. Google's Python library keeps such an entry as an unknown
-    field, and it isn't known where it was among the others.
+    An entry with more fields than key and value counts as an entry, like in Protobuf for Java
+    and C++. Google's Python library treats such an entry as an unknown field, and doesn't
+    keep its place among the other entries.
     """
     # an extra, loaded where it is used
     from google.protobuf.message import DecodeError
@@ -470,5 +489,5 @@ def _enum(names: dict[int, str]) -> Read:
 
 
 def integer_rule(column: pa.DataType, epoch: str | None = None) -> IntegerRule | None:
-    """Returns how an integer or an enum's number becomes a value of a column; None if it can't."""
+    """Returns the rule for integers and enum numbers of a column; None if it can't hold them."""
     return column_rule(column, None if epoch is None else epoch_ratio(epoch))

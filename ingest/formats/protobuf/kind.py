@@ -1,4 +1,4 @@
-"""The format `protobuf` in a spec: its settings for values and for keys."""
+"""Settings of the format `protobuf`, for values and for keys."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class ProtobufOptions(FinerOptions):
 
 
 class ProtobufSection(ProtobufOptions, RowSection):
-    """Values that are one message of one Protobuf type each, without a length or prefix."""
+    """Values that are one message of a Protobuf type each, without a length or prefix."""
 
     format: Literal["protobuf"] = Field(default="protobuf", description=VALUES)
 
 
 class ProtobufKeySection(ProtobufOptions, KeySection):
-    """Keys that are one message of one Protobuf type each."""
+    """Keys that are one message of a Protobuf type each."""
 
     format: Literal["protobuf"] = Field(default="protobuf", description=KEYS)

@@ -1,7 +1,7 @@
-"""Reads one value of Protobuf's encoding. Compiled.
+"""Functions that read a value of Protobuf's encoding. Compiled.
 
-Each function may assume that `pos` is at the value's first byte, and at most at `end`. It
-returns the place after the value, or -1 if the message is left to the strict decoder.
+`pos` is the index of the value's first byte, and at most `end`. A function returns the index
+after the value, or -1 if the message is left to the strict decoder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOW_HALF = 0xFFFF_FFFF
 
 @inlined
 def varint(data, pos, end):
-    """Reads a number. Returns the place after it, or -1, and its 64 bits."""
+    """Reads a varint; returns the index after it, or -1, and its 64 bits."""
     if pos < end and byte(data, pos) < 128:
         return pos + 1, byte(data, pos)
     return long_varint(data, pos, end)
@@ -37,7 +37,7 @@ def varint(data, pos, end):
 
 @part
 def long_varint(data, pos, end):
-    """Reads a number as `varint` does, also one of several bytes."""
+    """Reads a varint of one or several bytes; returns the same as `varint`."""
     number = _U(0)
     for i in range(_NUMBER_BYTES):
         if pos >= end:
@@ -52,9 +52,10 @@ def long_varint(data, pos, end):
 
 @inlined
 def tag(data, pos, end):
-    """Reads a tag. Returns the place after it, or -1, and the tag.
+    """Reads a tag: the field's number, and the wire type in the lowest three bits.
 
-    The tag is the field's number, and the wire type in the lowest three bits.
+    Returns:
+        The index after the tag, or -1; and the tag.
     """
     begin = pos
     pos, head = varint(data, pos, end)
@@ -67,9 +68,11 @@ def tag(data, pos, end):
 
 @inlined
 def read_length(data, pos, end):
-    """Reads a length. Returns the place after it, or -1, and the length.
+    """Reads a length.
 
-    So many bytes are there before `end`.
+    Returns:
+        The index after the length, or -1 if fewer bytes than the length are before `end`;
+        and the length.
     """
     pos, n = varint(data, pos, end)
     return (-1, 0) if pos < 0 or n < 0 or n > end - pos else (pos, n)
@@ -77,7 +80,7 @@ def read_length(data, pos, end):
 
 @part
 def passed_over(data, pos, end, wire):
-    """Skips a value. Returns the place after it, or -1; groups are left to the strict decoder."""
+    """Skips a value; returns the index after it, or -1. Groups aren't skipped but give -1."""
     if wire == 0:
         pos, _ = varint(data, pos, end)
         return pos
@@ -90,10 +93,11 @@ def passed_over(data, pos, end, wire):
 
 @inlined
 def raw(data, pos, end, kind):
-    """Reads a number. Returns the place after it, or -1, and the number.
+    """Reads a number of any encoding.
 
-    An unsigned number from 2**63 on is returned as the negative one with the same bits; a
-    float as the bits of a double.
+    Returns:
+        The index after the number, or -1; and the number. An unsigned number from 2**63 on
+        is the negative number with the same bits. A float is the bits of a double.
     """
     if kind <= BOOL:
         pos, number = varint(data, pos, end)
@@ -127,7 +131,8 @@ def raw(data, pos, end, kind):
 def instant(data, pos, end, truncates):
     """Reads a google.protobuf.Timestamp from `pos` to `end`.
 
-    Returns whether it is certain, its microseconds, and whether nanoseconds were cut off.
+    Returns:
+        Whether it is certain; its microseconds; and whether nanoseconds were cut off.
     """
     seconds = nanos = 0
     while pos < end:

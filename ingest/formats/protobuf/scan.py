@@ -1,29 +1,30 @@
-"""Compiled pass over the bytes of all messages: takes those that are certainly rows.
+"""Compiled pass over all Protobuf messages: it takes the messages that are certainly rows.
 
-It goes by tables of fields (tables.py), writes the values as entries (shared/arrow_arrays.py),
-and leaves every message that it isn't certain of to the strict decoder. If a field comes
-again, its later value counts, as Protobuf demands. The pass is a loop over fields and never
-recursive: messages inside a message are on a stack of frames. It reads each byte a bounded
-number of times.
+It reads fields by tables (`tables.py`), and writes the values as entries (`shared/entries.py`).
+It leaves every message that it isn't certain about to the strict decoder. If a field is
+repeated in a message, its last value counts, which Protobuf requires. The pass is a loop over
+fields, and never recursive: inner messages are on a stack of frames. It reads each byte a
+bounded number of times.
 
 The state of a message being scanned:
 
-- `pos`: the next byte. It is -1 once the message isn't taken; every function below may
-  assume that it isn't.
-- `end`, `table`: the end and the table of the innermost message that is open. Nothing
-  from `end` on is read.
-- `frame`: the place of the innermost open frame, or the one before the first. A frame
-  keeps the state of the message around (`tables.FRAME`) until the message inside ends.
-- `index`: which value of its nodes the innermost open message is: the row's number, or an
-  item's.
-- `bits`: which of the fields that have bits have come in the innermost open message.
-- `entry`: the next entry. `state[ENTRIES]` changes only when the message is
-  taken, so the entries of another message are overwritten.
-- `cost_budget`: what the other items of the message may still cost (shared/budget.py);
-  `message_budget`: what its other messages inside may still cost (budget.py).
-- `row`: the place of the numbers of the field being read; `op`: its operation.
+- `pos`: the index of the next byte. It is -1 once the message isn't taken; no function is
+  called with -1.
+- `end`: the end of the innermost open message. No byte from there on is read.
+- `table`: the table of the innermost open message.
+- `frame`: the place of the innermost open frame, or the place before the first frame. A frame
+  keeps the state of the outer message (`tables.FRAME`) until the inner message ends.
+- `index`: the index of the innermost open message among the values of its nodes: the row's
+  number, or an item's number.
+- `bits`: the bits of the fields that the innermost open message has had.
+- `entry`: the index of the next entry. `state[ENTRIES]` only changes when the message is taken,
+  so the entries of a message that isn't taken are overwritten.
+- `cost_budget`: the bytes that the next items of the message may cost (`shared/budget.py`).
+- `message_budget`: the bytes that the next inner messages may cost (`budget.py`).
+- `row`: the place of the numbers of the field being read.
+- `op`: the operation of the field being read.
 
-Functions return -1 for a place if the message isn't taken.
+A returned index of -1 means that the message isn't taken.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_
 from windrow.ingest.native.compiling import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
-"""Encodings of unsigned numbers of 64 bits: the pass reads those from 2**63 on as negative."""
+"""Encodings of unsigned numbers of 64 bits. The pass reads numbers from 2**63 on as negative."""
 
 _room_for_keys, _budget = part(room_for_keys), part(budget)
 _inner_budget = part(inner_budget)
@@ -98,7 +99,7 @@ _inner_budget = part(inner_budget)
 
 @inlined
 def field_of(numbers, table, number):
-    """Returns the place of a field's row by its number; or UNKNOWN, DOUBTFUL or UNCOUNTED."""
+    """Returns the place of a field's row, by its number; or UNKNOWN, DOUBTFUL or UNCOUNTED."""
     if number < numbers[np.uintp(table + DENSE)]:
         return numbers[np.uintp(numbers[np.uintp(table + DENSE_AT)] + number)]
     return sparse_field(numbers, table, number)
@@ -123,7 +124,7 @@ def sparse_field(numbers, table, number):
 
 @inlined
 def open_lists(inner_spaces, spaces, numbers, state):
-    """Notes where the lists and maps of a new row, or of a new item, begin: all are empty."""
+    """Notes where the lists and maps of a new row or a new item begin. They are empty."""
     for i in range(numbers[np.uintp(inner_spaces)]):
         space = numbers[np.uintp(inner_spaces + 1 + i)]
         state[np.uintp(ITEMS + 2 * spaces + space)] = state[np.uintp(ITEMS + space)]
@@ -131,7 +132,7 @@ def open_lists(inner_spaces, spaces, numbers, state):
 
 @inlined
 def next_item(row, spaces, numbers, state):
-    """Counts one more item of a list or map; returns which value of its nodes it is."""
+    """Counts an item of a list or map; returns its index among the values of its nodes."""
     counter = np.uintp(ITEMS + numbers[np.uintp(row + SPACE)])
     index = state[counter]
     state[counter] += 1
@@ -141,7 +142,7 @@ def next_item(row, spaces, numbers, state):
 
 @inlined
 def put_length(row, index, spaces, numbers, state, entries, entry):
-    """Writes the length that a list or map has by now. Returns the next entry."""
+    """Writes the present length of a list or map; returns the index of the next entry."""
     space = numbers[np.uintp(row + SPACE)]
     items = state[np.uintp(ITEMS + space)] - state[np.uintp(ITEMS + 2 * spaces + space)]
     return put(entries, entry, numbers[np.uintp(row + LENGTHS)], index, items << 1)
@@ -149,9 +150,10 @@ def put_length(row, index, spaces, numbers, state, entries, entry):
 
 @inlined
 def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry):
-    """Scans one value, other than a message; its tag is read.
+    """Scans a value that isn't a message, after its tag.
 
-    Returns the place after it, or -1, and the next entry.
+    Returns:
+        The index after the value, or -1; and the index of the next entry.
     """
     kind, node = numbers[np.uintp(row + KIND)], numbers[np.uintp(row + NODE)]
     if kind == SIZED:
@@ -190,7 +192,7 @@ def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry)
             return -1, entry
         entry = put(entries, entry, node, index, number)
         return pos, put(entries, entry, node, index, 0 if signless else number >> 63)
-    elif op != BITS:  # a number within the column's bounds, so there is a node
+    elif op != BITS:  # A number with the column's bounds always has a node.
         if number < 0 and kind in SIGNLESS:
             return -1, entry
         if number < numbers[np.uintp(row + LOW)] or number > numbers[np.uintp(row + HIGH)]:
@@ -200,7 +202,7 @@ def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry)
             if number % factor:
                 if factor > 0:
                     return -1, entry
-                # an entry of the row's node notes that a value was truncated
+                # An entry of the document's node marks the row as truncated.
                 entry = put(entries, entry, 0, state[ITEMS], 1)
             number //= abs(factor)
         else:
@@ -212,9 +214,11 @@ def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry)
 def values(
     data, pos, end, row, op, index, frame, cost_budget, spaces, numbers, state, entries, entry
 ):
-    """Scans the values that are packed up to `end`; there is at least one.
+    """Scans the packed values up to `end`; there is at least one value.
 
-    Returns the place after them, or -1, the rest of the budget, and the next entry.
+    Returns:
+        The index after the values, or -1; the rest of the budget; and the index of the next
+        entry.
     """
     listed = numbers[np.uintp(row + LENGTHS)] >= 0
     while True:
@@ -235,9 +239,10 @@ def values(
 def scan_packed(
     data, pos, end, row, op, index, frame, cost_budget, spaces, numbers, state, entries, entry
 ):
-    """Scans packed values, which may be none, and writes the length of their list.
+    """Scans packed values, if there are any, and writes the length of their list.
 
-    Returns the same as `values`.
+    Returns:
+        The same as `values`.
     """
     if pos < end:
         pos, cost_budget, entry = values(
@@ -264,10 +269,13 @@ def scan_packed(
 def enter_message(
     pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry
 ):
-    """Fills the frame of a message inside, and writes that the message is present.
+    """Fills the frame of an inner message, and writes that the message is present.
 
-    `value_index`: which value of its nodes the message is; the other arguments are the state of
-    the message around it. Returns the next entry.
+    `value_index` is the index of the inner message among the values of its nodes. The other
+    arguments are the state of the outer message.
+
+    Returns:
+        The index of the next entry.
     """
     state[frame + FRAME_TABLE], state[frame + FRAME_END] = table, end
     state[frame + FRAME_INDEX], state[frame + FRAME_BITS] = index, bits
@@ -285,8 +293,8 @@ def enter_message(
 def may_end(data, end, table, frame, bits, numbers, state, keys):
     """Returns whether the innermost open message may end here.
 
-    It must have all required fields. An entry of a map must also have a key that is new
-    in the map: two keys with the same hash count as equal.
+    It must have all required fields. An entry of a map must also have a key that is new in
+    the map. Two keys with the same hash count as equal.
     """
     needed_bits = numbers[np.uintp(table + NEEDS)]
     if bits & needed_bits != needed_bits:
@@ -316,12 +324,12 @@ def message(
     entries,
     keys,
 ):
-    """Scans one message; returns 0 if it isn't a row, else `TAKEN` or `IGNORING`.
+    """Scans a message; returns 0 if it isn't a row, else `TAKEN` or `IGNORING`.
 
-    If it isn't, the caller restores the counts of items.
+    If it isn't a row, the caller restores the counts of items.
     """
     frame, index, bits, entry = FRAMES - FRAME, state[ITEMS], 0, state[ENTRIES]
-    columnless = 0  # negative once a field has come that no column is for
+    columnless = 0  # negative once the message has had a field that no column is for
     open_lists(inner_spaces, spaces, numbers, state)
     while pos >= 0:
         if pos == end:
@@ -363,7 +371,7 @@ def message(
                         entries,
                         entry,
                     )
-            else:  # where a column is for the field, the strict decoder refuses the message
+            else:  # If a column is for the field, the strict decoder refuses the message.
                 read = numbers[np.uintp(row + NODE)] >= 0 or numbers[np.uintp(row + LENGTHS)] >= 0
                 keyed = numbers[np.uintp(table + KEYED)] >= 0
                 pos = -1 if read or keyed else passed_over(data, pos, end, wire)
@@ -397,8 +405,8 @@ def message(
 def message_or_nothing(
     data, pos, end, table, inner_spaces, cost_budget, numbers, state, entries, keys
 ):
-    """Scans one message as `message` does. If it isn't a row, the state is as before it."""
-    # the loops are written out as in Avro's scanner
+    """Scans a message; returns the same as `message`. If it isn't a row, resets the state."""
+    # The loops aren't functions of their own, which would make the pass slower.
     spaces = state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
@@ -442,11 +450,19 @@ def message_or_nothing(
     )
 )
 def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys, verdicts):
-    """Scans the messages between `begins` and `ends`; notes in `verdicts` which are rows.
+    """Takes the messages that are certainly rows.
 
-    It also notes there which of these have fields that no column is for.
-
-    `table`, `inner_spaces`: the tables' `root` and `inner_spaces`.
+    Args:
+        data: the bytes of all messages.
+        begins: the index at which each message begins.
+        ends: the index at which each message ends.
+        table: `FieldTables.root`.
+        inner_spaces: `FieldTables.inner_spaces`.
+        numbers: `FieldTables.numbers`.
+        state: the state of the pass; written.
+        entries: the entries; written.
+        keys: the table of keys; written.
+        verdicts: 0, `TAKEN` or `IGNORING` for each message; written.
     """
     begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, numbers_at, state_at, entries_at, keys_at = (

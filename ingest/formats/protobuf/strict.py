@@ -1,18 +1,17 @@
 """Strict decoder of one Protobuf message: Google's library parses it.
 
-Its verdict counts. The compiled pass (`scan.py`) may take only messages that this decoder
-takes too, with the same values.
+The compiled pass (`scan.py`) may only take messages that this decoder takes, too, and must read
+the same values.
 
-1. The messages inside a large message are counted: they might take too much memory
+1. The inner messages of a large message are counted, because they might take too much memory
    (`budget.py`).
-2. The library parses the whole message, or it isn't Protobuf.
+2. The library parses the whole message, or refuses it.
 3. Required fields must be set.
-4. A reader (`fields.py`) takes the values of the columns from the parsed message. It may
-   assume that steps 1 to 3 have passed.
+4. A reader (`fields.py`) reads the values of the columns from the parsed message.
 
-Of a closed enum the library takes no number without a symbol: the field is as if it
-weren't there, or keeps its value from before. So the message is parsed as a type that has
-numbers where it has enums, whose bytes are the same, and the reader checks them.
+The library ignores a number of a closed enum that has no symbol: the field isn't set, or keeps
+its earlier value. So the message is parsed as a type in which each enum is an int32, which has
+the same bytes. The reader checks the numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 
 _MOST_NAMES = 80
-"""The most characters of the names of required fields in a dead letter."""
+"""Limit of the characters for the names of required fields in a dead letter."""
 
 
 class StrictProtobuf:
@@ -38,11 +37,14 @@ class StrictProtobuf:
     def __init__(self, kind: Any, columns: Columns, absent: Absent = "refused") -> None:
         """Makes the readers of the columns.
 
-        `kind`: the message type's descriptor; `absent`: as in `fields.Absent`.
+        Args:
+            kind: the message type's descriptor.
+            columns: the columns.
+            absent: the treatment of columns without a field, see `fields.Absent`.
 
         Raises:
-            SpecError: a column can't be read from the type, or the type leads through too
-                many others.
+            SpecError: a column can't be read from the type, or the type contains too many
+                types nested in each other.
         """
         # an extra, loaded where it is used
         from google.protobuf import message_factory
@@ -54,7 +56,7 @@ class StrictProtobuf:
         try:
             self._parse = message_factory.GetMessageClass(_with_numbers_for_enums(kind)).FromString
         except RecursionError:
-            # the library recurses to make the classes of all types inside this type
+            # The library makes the classes of all types inside this type by recursion.
             forget_types()
             raise SpecError(
                 f"The message type {kind.full_name} contains too many types nested in each other",
@@ -78,7 +80,7 @@ class StrictProtobuf:
             ) from None
         if not parsed.IsInitialized():
             # FindInitializationErrors of protobuf 6.33 crashes the process on some messages
-            # with maps, so the fields are asked one by one
+            # with maps, so the fields are checked one by one.
             names = [
                 f.name for f in self._kind.fields if f.is_required and not parsed.HasField(f.name)
             ]
@@ -89,15 +91,22 @@ class StrictProtobuf:
         return row
 
     def ignored_fields(self, message: bytes) -> Iterator[str]:
-        """As in `StrictWay`; a field that the type doesn't have is named by its number."""
+        """Returns the paths of fields that no column is for, as `StrictWay` does.
+
+        A field that the type doesn't have is named by its number.
+        """
         return self._placeless((message, self._kind))
 
 
 def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
-    """The fields of a message, which is its bytes and its type; as in `placeless.Open`.
+    """Yields the fields of a message, in the form of `placeless.Open`.
 
-    As a message of a type without fields all of them are unknown ones, in the order of the
-    bytes, whatever their types are.
+    The message is parsed as google.protobuf.Empty, which has no fields. So all of its fields
+    are unknown fields, in the order of the bytes.
+
+    Args:
+        value: a pair of the message's bytes and its type, a list of such pairs, or None for
+            a plain value.
     """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
@@ -123,7 +132,7 @@ def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
 
 
 def _with_numbers_for_enums(kind: Any) -> Any:
-    """Returns a message type that has numbers of 32 bits where it has enums."""
+    """Returns a copy of a message type in which each enum is an int32."""
     from google.protobuf import descriptor_database, descriptor_pb2, descriptor_pool  # an extra
 
     database, files = descriptor_database.DescriptorDatabase(), [kind.file]

@@ -1,9 +1,8 @@
 """Tables of numbers that tell the compiled pass how to read messages of a type.
 
-There is one table for each message type and each struct that its fields are read into,
-and one for each message type that no column is for. Fields that no column is for are
-checked as strictly as the others, since Protobuf's library refuses the whole message for
-a mistake in one of them.
+There is one table for each pair of a message type and a struct that its fields are read into.
+Each message type that no column is for also has a table. Its fields are checked as strictly as
+other fields, because Protobuf's library refuses the whole message for a mistake in them.
 """
 
 from __future__ import annotations
@@ -43,15 +42,20 @@ from windrow.ingest.schema.columns import Columns, Finer
     STRICT,
     DIVIDED,
 ) = range(12)
-"""Operations: what the pass does with a value of a field.
+"""Operations of the pass on a value of a field.
 
-- `NUMBER`: takes a number within the column's bounds; `NUMBER_FLOAT`: the same, as a
-  double; `DIVIDED`: the same, for a timestamp in a unit finer than microseconds;
-  `NUMBER_WIDE`: takes a number as a decimal of 128 bits.
-- `BITS`: takes the 64 bits as they are; `TABLE`: takes an enum's number by a table.
-- `TEXT`: takes UTF-8; `KEY`: the same, for a map's key; `OCTETS_ANY`: takes any bytes.
-- `MESSAGE`: enters a message; `INSTANT`: takes a google.protobuf.Timestamp.
+- `NUMBER`: takes a number within the column's bounds.
+- `NUMBER_FLOAT`: takes a number within the column's bounds as a double.
+- `NUMBER_WIDE`: takes a number as a decimal of 128 bits.
+- `BITS`: takes the 64 bits unchanged.
+- `TABLE`: takes the symbol of an enum's number, which a table has.
+- `TEXT`: takes UTF-8.
+- `KEY`: takes UTF-8 as a map's key.
+- `OCTETS_ANY`: takes any bytes.
+- `MESSAGE`: opens an inner message.
+- `INSTANT`: takes a google.protobuf.Timestamp.
 - `STRICT`: leaves the whole message to the strict decoder.
+- `DIVIDED`: takes a timestamp in a unit finer than microseconds, within the column's bounds.
 """
 
 (
@@ -70,10 +74,12 @@ from windrow.ingest.schema.columns import Columns, Finer
     SFIXED32,
     FLOAT,
 ) = range(14)
-"""Encodings of a value.
+"""Encodings of a value. Their order matters, because the pass compares their numbers with `<=`.
 
-Up to `BOOL` it is a varint, up to `DOUBLE` eight bytes; `SIZED` is a length and so many
-bytes; the others are four bytes.
+- `INT64` to `BOOL` are varints.
+- `FIXED64` to `DOUBLE` are eight bytes.
+- `SIZED` is a length, and this number of bytes.
+- `FIXED32` to `FLOAT` are four bytes.
 """
 
 FIELD = 16
@@ -95,75 +101,92 @@ FIELD = 16
     INNER,
     MESSAGE_COST,
 ) = range(FIELD)
-"""Numbers in a field's row.
+"""Places of the numbers in a field's row.
 
-- `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `WIRE`: the wire type;
-  `KIND`: the encoding.
-- `LOW`, `HIGH`, `FACTOR`: for a number its `IntegerRule`. For `DIVIDED` the factor is the
-  divisor, negative if the rest may be cut off. For `NUMBER_WIDE` `LOW` is 1 if the column
-  has room for 20 digits. For `INSTANT` `LOW` is 1 if nanoseconds may be cut off. For
-  `TABLE` they are the enum's lowest number, its highest, and the place of the table. For
-  `MESSAGE` `FACTOR` is how many entries say that the message is present.
-- `ONCE`: bits that must not be set when the field comes: the result would depend on the
-  order of the fields, so the strict decoder decides; `SETS`: bits that the field sets.
-- `REPEATED`: 1 if the field may come several times, or packed; `LENGTHS`: the node of its
-  list or map, or `NOBODY`; `SPACE`: the space of its items; `INNER_SPACES`: the place of the list
-  of spaces that begin anew with each item, its length first; `COST`: what an item costs
-  of the budget.
-- `INNER`: the table of the message inside; `MESSAGE_COST`: its cost (`budget.py`).
+- `OP`: the operation.
+- `NODE`: the node of the value, or `NOBODY`.
+- `WIRE`: the wire type.
+- `KIND`: the encoding.
+- `LOW`, `HIGH`, `FACTOR`, by operation:
+  - numbers: their `IntegerRule`;
+  - `DIVIDED`: `FACTOR` is the divisor, and negative if the remainder may be truncated;
+  - `NUMBER_WIDE`: `LOW` is 1 if the column has room for 20 digits;
+  - `INSTANT`: `LOW` is 1 if nanoseconds may be cut off;
+  - `TABLE`: the enum's lowest number, its highest number, and the place of the table;
+  - `MESSAGE`: `FACTOR` is the number of entries that mark the message as present.
+- `ONCE`: bits that must not be set yet when the field is read. If one is set, the result would
+  depend on the order of the fields, so the strict decoder decides.
+- `SETS`: bits that the field sets.
+- `REPEATED`: 1 if the field may be repeated, or packed.
+- `LENGTHS`: the node of its list or map, or `NOBODY`.
+- `SPACE`: the space of its items.
+- `INNER_SPACES`: the place of the list of spaces whose lists and maps are empty at the start of
+  each item. The list begins with its length.
+- `COST`: the cost of an item.
+- `INNER`: the table of the inner message.
+- `MESSAGE_COST`: the cost of the inner message (`budget.py`).
 """
 
 TYPE = 6
 NEEDS, DENSE, DENSE_AT, SPARSE, SPARSE_AT, KEYED = range(TYPE)
-"""Numbers in a message type's row.
+"""Places of the numbers in a message type's row.
 
-- `NEEDS`: bits that must be set at the end of a message.
-- `DENSE`, `DENSE_AT`: how many field numbers are looked up directly, and the place of
-  their rows' places.
-- `SPARSE`, `SPARSE_AT`: how many fields have larger numbers, and the place of their
-  sorted pairs of number and row's place.
+- `NEEDS`: the bits that must be set at the end of a message.
+- `DENSE`: the number of field numbers that are looked up directly.
+- `DENSE_AT`: the place where the places of these fields' rows begin.
+- `SPARSE`: the number of fields with larger numbers.
+- `SPARSE_AT`: the place where the sorted pairs of such a field's number and its row's place
+  begin.
 - `KEYED`: the node of the keys if the message is an entry of a map, or `NOBODY`.
 """
 
 MAX_DEPTH = 60
-"""The deepest nesting of messages that the pass takes; Protobuf's library takes a hundred."""
+"""Deepest nesting of messages that the pass takes; Protobuf's library takes 100."""
 
 FRAMES = 4
-"""The place in the pass's state, after those of `shared.seen`, where the frames begin."""
+"""Place in the pass's state, after the places of `shared.seen`, where the frames begin."""
 FRAME = 7
 FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FRAME_KEY = range(
     FRAME
 )
-"""Numbers of a frame. A frame is there for each message inside that isn't at its end.
+"""Places of the numbers in a frame. Each open inner message has a frame.
 
-- `FRAME_TABLE`, `FRAME_END`, `FRAME_INDEX`, `FRAME_BITS`: the table, end, index and bits
-  of the message around it, to go on with.
-- `FRAME_PARENT`: for an entry of a map, which value of its node the map is.
-- `FRAME_LENGTHS`: for an entry of a map, the map's node; `NOBODY` if the message is no
-  such entry, or no column is for the map.
-- `FRAME_KEY`: for an entry of a map, where its key is, as a text's entry
-  says it.
+- `FRAME_TABLE`, `FRAME_END`, `FRAME_INDEX`, `FRAME_BITS`: the table, end, index and bits of the
+  outer message, which are restored at the inner message's end.
+- `FRAME_PARENT`: for an entry of a map, the map's index among the values of its node.
+- `FRAME_LENGTHS`: for an entry of a map, the map's node; `NOBODY` if the message isn't an entry
+  of a map, or no column is for the map.
+- `FRAME_KEY`: for an entry of a map, the index and length of its key, in the layout of a text's
+  entry.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""The place in the state, after the frames, of three numbers for each space.
+"""Place in the state, after the frames, of three numbers for each space.
 
-First how many items each space has; then the same before the message; then where the
-open list of each space begins. Space 0 has the rows.
+First is the present number of items of each space. Then comes the number before the message, and
+last the number before the open list of the space. The items of space 0 are the rows.
 """
 
 NOBODY = -1
-"""In the place of a node: no column is for the value."""
+"""Number of a node that doesn't exist, because no column is for the value."""
 UNKNOWN, DOUBTFUL, UNCOUNTED = -1, -2, -3
-"""In the place of a field's row: the type has no such field; only the strict decoder can tell; the
-type has no such field, and is a wrapper or an entry of a map, whose fields aren't counted."""
+"""Replacements for the place of a field's row.
+
+- `UNKNOWN`: the type has no field of this number.
+- `DOUBTFUL`: only the strict decoder knows whether the type has a field of this number.
+- `UNCOUNTED`: the type has no field of this number. It is a wrapper or an entry of a map, whose
+  fields aren't reported as ignored.
+"""
 _MOST_BITS = 62
-"""Most bits that a type may use."""
+"""Largest number of bits that a type may use."""
 _DENSE_BELOW = 1024
-"""Field numbers below this one are looked up directly."""
+"""Field numbers below this number are looked up directly."""
 _WIDEST_ENUM = 4096
-"""The widest enum that gets a table: from its lowest number to its highest."""
+"""Largest range of an enum's numbers for which the enum gets a table."""
 NO_VALUE = -(1 << 63)
-"""In an enum's table: the column has no value for the number."""
+"""Entry of an enum's table for a number without a symbol.
+
+It also replaces the default of a field if the column can't hold the default.
+"""
 _WIRES = {SIZED: 2, FIXED32: 5, SFIXED32: 5, FLOAT: 5, FIXED64: 1, SFIXED64: 1, DOUBLE: 1}
 _KINDS = {
     "double": DOUBLE,
@@ -190,12 +213,15 @@ _KINDS = {
 class FieldTables:
     """Tables for a message type and columns.
 
-    - `numbers`: all tables; `root`: the place of the table of the messages' own type.
-    - `inner_spaces`: the place of the list of spaces that begin anew with each row.
-    - `symbols`: the bytes of all enum symbols and default texts, one after the other.
-    - `nodes`: the nodes of the columns; `keyed`: True if a map is among them.
-    - `defaults`: for each node that has a value when its field isn't set, the node and
-      the value.
+    Attributes:
+        numbers: all tables.
+        root: the place of the table of the messages' type.
+        inner_spaces: the place of the list of spaces whose lists and maps are empty at the
+            start of each row.
+        symbols: the bytes of all enum symbols and default texts, without separators.
+        nodes: the nodes of the columns.
+        keyed: whether one of the nodes is a map.
+        defaults: pairs of a node's number and the value that it has if its field isn't set.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -208,9 +234,9 @@ class FieldTables:
 
 
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
-    """Makes the tables for a message type (its descriptor) and columns.
+    """Makes the tables for a message type's descriptor and columns.
 
-    The columns can be read from the type: `fields.reader` has accepted them.
+    `fields.reader` must have accepted the columns.
     """
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes, columns.finer)
@@ -231,12 +257,14 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
 class _Type:
     """Message type whose table is being written.
 
-    - `node_by_field`: the nodes that its fields are read into, by the fields' names.
-    - `unwrapped`: True if it is a wrapper, and its value is the column's.
-    - `used`: how many bits it uses. A bit notes that a field, or a member of a oneof,
-      has come. If there are more than `_MOST_BITS`, the others share the last bit: then the
-      pass only leaves more messages to the strict decoder.
-    - `needs`: the bits that must be set at the end of a message.
+    Attributes:
+        node_by_field: the nodes that its fields are read into, by the fields' names.
+        unwrapped: whether it is a wrapper whose value is read into the column.
+        used: the number of bits that it uses. A bit says that a message has had a field, or
+            a member of a oneof. Fields beyond `_MOST_BITS` share the last bit, so that the
+            pass leaves more messages to the strict decoder.
+        needs: the bits that must be set at the end of a message.
+        of_oneofs: the bit of each oneof, by name.
     """
 
     node_by_field: Mapping[str, Node]
@@ -252,9 +280,9 @@ class _Type:
 
 
 class _TableWriter:
-    """Writes tables one after the other.
+    """Writes tables.
 
-    A table gets its place when something refers to it first, and is filled later.
+    A table gets its place at the first reference to it, and is filled later.
     """
 
     def __init__(self, nodes: list[Node], finer: Finer) -> None:
@@ -268,7 +296,7 @@ class _TableWriter:
         self.defaults: list[tuple[int, int]] = []
 
     def inner_spaces(self, space: int) -> int:
-        """Returns the place of the list of spaces whose lists and maps lie in a space."""
+        """Returns the place of the list of spaces that the nodes of a space open."""
         if space not in self._inner_spaces:
             inner = [node.inner for node in self._nodes if node.inner and node.space == space]
             self._inner_spaces[space] = self._put([len(inner), *inner])
@@ -277,7 +305,10 @@ class _TableWriter:
     def type_of(self, kind: Any, node: Node | None) -> int:
         """Returns the place of a type's table.
 
-        `node`: the struct, map or value that the fields are read into; None: no column.
+        Args:
+            kind: the type's descriptor.
+            node: the struct, map or value that the fields are read into; None if no column
+                is for them.
         """
         key = kind.full_name, NOBODY if node is None else node.number
         if key not in self._places:
@@ -288,7 +319,7 @@ class _TableWriter:
     def fill(self) -> None:
         """Fills all tables that have a place.
 
-        It is a loop, so that deeply nested types don't recurse here.
+        It is a loop, so that deeply nested types cause no recursion.
         """
         while self._empty:
             table, kind, node = self._empty.pop()
@@ -312,10 +343,10 @@ class _TableWriter:
 
     def _fill(self, table: int, kind: Any, type_state: _Type) -> None:
         dense_end = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
-        # Protobuf's library may know an extension with this number
+        # Protobuf's library may know an extension with an unknown number.
         unknown = UNCOUNTED if type_state.unwrapped or _is_entry(kind) else UNKNOWN
         unknown = DOUBTFUL if kind.is_extendable else unknown
-        dense = [DOUBTFUL] + [unknown] * (dense_end - 1)  # a field can't have the number 0
+        dense = [DOUBTFUL] + [unknown] * (dense_end - 1)  # No field has the number 0.
         sparse = []
         for member in kind.fields:
             row_begin = self._field(member, type_state)
@@ -355,10 +386,10 @@ class _TableWriter:
                 and descriptor.message_type is not None
                 and any(f.is_required for f in descriptor.message_type.fields)
             ):
-                # an entry without a value gets an empty message, which the library
-                # refuses: its required fields aren't set
+                # An entry without a value gets an empty message. The library refuses it,
+                # because its required fields aren't set.
                 self._must(row, type_state)
-        # a map that becomes a list is in the order of its keys, which only strict.py sorts
+        # A map that becomes a list must be sorted by its keys, and only strict.py sorts it.
         if name == "group" or (value is not None and is_map(descriptor) and value.kind != MAP):
             row[OP] = STRICT
         else:
@@ -371,8 +402,8 @@ class _TableWriter:
     def _bit(descriptor: Any, node: Node | None, type_state: _Type) -> int:
         """Returns the bit of a field that the pass takes only once, or 0.
 
-        A second message would be merged into the first one, and a second member of a
-        oneof would replace the first one: the strict decoder does that.
+        Only the strict decoder merges a second message into the first one, and replaces the
+        first member of a oneof with the second one.
         """
         group = descriptor.containing_oneof
         if (
@@ -389,7 +420,7 @@ class _TableWriter:
         return type_state.new() if is_new else 0
 
     def _write_repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
-        """Returns the node that an item is read into; for a map's entries the map's own."""
+        """Returns the node that an item is read into; for an entry of a map, the map's node."""
         row[REPEATED] = 1
         if node is None:
             return None
@@ -403,7 +434,7 @@ class _TableWriter:
         return node if node.kind == MAP else node.children[0]
 
     def _value(self, descriptor: Any, node: Node | None) -> Iterator[tuple[int, int]]:
-        """Yields the numbers of a field's row that say what is done with one value."""
+        """Yields the numbers of a field's row that say how to read a single value."""
         inner, name = descriptor.message_type, TYPES[descriptor.type]
         if inner is not None:
             yield MESSAGE_COST, message_cost(inner)
@@ -431,7 +462,7 @@ class _TableWriter:
             rule = integer_rule(node.type, node.epoch)
             assert rule is not None  # `fields.reader` has accepted the column
             if node.kind == WIDE:
-                # only unsigned numbers of 64 bits have 20 digits
+                # Only unsigned numbers of 64 bits may have 20 digits.
                 yield from ((OP, NUMBER_WIDE), (LOW, int(rule.high >> 64 > 0)))
                 return
             yield from (
@@ -466,12 +497,12 @@ class _TableWriter:
         )
 
     def _symbol(self, octets: bytes) -> int:
-        """Adds a text to the symbols; returns its place and length as an entry."""
+        """Adds a text to the symbols; returns its place and length as the value of an entry."""
         self.symbols += octets
         return len(self.symbols) - len(octets) << 32 | len(octets) << 1 | 1
 
     def _default(self, row: dict[int, int], descriptor: Any, node: Node, type_state: _Type) -> None:
-        """Notes what the column has if the field isn't set."""
+        """Notes the value of the column if the field isn't set."""
         in_entry = _is_entry(descriptor.containing_type)
         if descriptor.message_type is not None and in_entry:
             self.defaults.append((node.number, 0))
@@ -479,7 +510,7 @@ class _TableWriter:
             in_entry or not descriptor.has_presence or descriptor.has_default_value
         ):
             value = self._default_value(descriptor, node)
-            if value == NO_VALUE:  # the column can't hold it: the strict decoder refuses it
+            if value == NO_VALUE:  # The column can't hold it, so the strict decoder refuses it.
                 self._must(row, type_state)
             else:
                 self.defaults.append((node.number, value))

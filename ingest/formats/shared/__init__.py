@@ -1,5 +1,5 @@
-"""Parts that formats share.
+"""Code that formats share.
 
-They join the two ways to a verdict, and make Arrow's arrays of what a compiled pass
-wrote.
+It joins the results of a compiled pass and of a strict decoder. It also makes Arrow arrays
+of the entries that a compiled pass wrote.
 """

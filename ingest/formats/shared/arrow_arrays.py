@@ -1,9 +1,9 @@
-"""Arrow arrays of what a compiled pass wrote.
+"""Arrow arrays of the entries that a compiled pass wrote.
 
-It wrote entries: (node, index in its space) and value, in the order in which the
-values came. The upper 64 bits of a wide decimal are the value of one more entry. The
-lower half of a string's, list's or map's value is its length, times two, plus a bit of
-the format's. The upper half is the format's, too.
+An entry is (node, index in its space) and a value of 64 bits. Entries are in the order of
+the values in the messages. A wide decimal has two entries: the second one holds its upper
+64 bits. The value of a string, list or map holds its length, times two, in the lower half.
+The lowest bit and the upper half are for the format's own use.
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ ENTRIES_CODE = Compiled("windrow.ingest.formats.shared.entries")
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
 _SPARE = 8
-"""Bytes behind the last string, since strings are copied eight bytes at a time."""
+"""Spare bytes after the last string, because strings are copied eight bytes at a time."""
 
 _APART = 72
-"""Values between those of two nodes.
+"""Unused values between the values of two nodes.
 
-A batch often has a power of two of messages. Without a gap, the values of one message
-would lie in lines of memory that share the same few places of a processor's caches, and
-push each other out.
+The number of messages in a batch is often a power of two. Without a gap, the values of one
+message would share the same few lines of the processor's cache, and evict each other.
 """
 
 CopyTexts = Callable[
     [npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]],
     None,
 ]
-"""Copies the strings of (values, present) to their (offsets) in (target).
+"""Copies strings: called with (values, present, offsets, target).
 
-`target` has room for eight bytes more.
+String `i` goes to `target` at `offsets[i]`. `target` has eight spare bytes at its end.
 """
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Values of all nodes: 64 bits each, and whether each is present.
+    """Values of all nodes.
 
-    - `copy_texts`: copies the format's strings.
-    - `counts`: how many values the nodes of each space have.
-    - `bases`: where in `values` and `present` each node's values begin. The upper
-      halves of a wide decimal lie behind all lower ones.
-    - `by_key`: whether the entries of each map are sorted by their keys.
+    Attributes:
+        copy_texts: copies the format's strings.
+        counts: the number of values of each node of a space, by space.
+        bases: the index in `values` and `present` at which each node's values begin. The
+            upper halves of a node's wide decimals follow all lower halves.
+        values: the values, 64 bits each.
+        present: 1 for each value that is present, 0 for null.
+        by_key: whether the entries of each map are sorted by their keys.
     """
 
     copy_texts: CopyTexts
@@ -75,9 +77,9 @@ class Gathered:
 
     @property
     def truncated(self) -> npt.NDArray[np.int64]:
-        """Rows that have a truncated timestamp.
+        """Numbers of the rows that have a truncated timestamp.
 
-        A pass marks them by the value of the document's own node.
+        A pass marks such a row with the value 1 of the document's node.
         """
         return np.flatnonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]])
 
@@ -93,10 +95,17 @@ class Gathered:
         *,
         by_key: bool = False,
     ) -> Gathered:
-        """Brings entries to the places of their nodes.
+        """Gathers the values of entries by node.
 
-        `defaults`: nodes that have a value where there is no entry, each with this
-        value.
+        Args:
+            nodes: all nodes.
+            counts: the number of values of each node of a space, by space.
+            entries: the entries, two numbers each.
+            count: the number of entries.
+            copy_texts: copies the format's strings.
+            defaults: pairs of a node's number and the value that it has where there is no
+                entry.
+            by_key: whether the entries of each map are sorted by their keys.
         """
         high_shifts = np.array(
             [int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes]
@@ -120,7 +129,7 @@ class Gathered:
         return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
     def array(self, node: Node) -> pa.Array:
-        """A node's array, with all arrays below it."""
+        """Returns a node's array, with the arrays of its children."""
         n, base = int(self.counts[node.space]), int(self.bases[node.number])
         values, present = self.values[base : base + n], self.present[base : base + n]
         nulls = n - int(np.count_nonzero(present))
@@ -146,7 +155,7 @@ class Gathered:
         valid: pa.Buffer | None,
         nulls: int,
     ) -> pa.Array:
-        """The array of strings, lists or maps."""
+        """Returns the array of strings, lists or maps."""
         offsets = np.empty(len(values) + 1, np.int32)
         ENTRIES_CODE.add_lengths(values, present, offsets)
         buffers = [valid, pa.py_buffer(offsets)]
@@ -168,7 +177,7 @@ class Gathered:
 
 
 def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list[pa.Array]:
-    """Keys and values of maps, each map's sorted by the bytes of the keys."""
+    """Returns the keys and values of maps, sorted within each map by the bytes of the keys."""
     maps = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = pc.sort_indices(
         pa.table([maps, entries[0]], ["map", "key"]), [("map", "ascending"), ("key", "ascending")]
@@ -179,7 +188,7 @@ def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list
 def _to_stored(
     node: Node, values: npt.NDArray[np.int64], high_words: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.generic]:
-    """Values as Arrow has them in memory."""
+    """Returns values in the layout that Arrow has in memory."""
     if node.kind in {DECIMAL, WIDE}:
         return np.stack([values, high_words if node.kind == WIDE else values >> 63], axis=1)
     if node.kind == BOOL:

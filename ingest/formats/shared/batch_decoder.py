@@ -1,7 +1,7 @@
-"""Two ways to a verdict on a message: a fast one, then a strict one.
+"""Decoder of batches that tries a fast way first, then a strict way.
 
-The fast way takes a message only if it is certainly a row. Every other message goes to
-the strict way, alone, whose verdict counts.
+The fast way takes a message only if it is certainly a row. The strict way decodes each
+other message alone, and decides whether it is a row or is refused.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ _LOG = logging.getLogger("windrow.decode")
 
 _NO_DEFAULTS: Mapping[str, pa.Scalar] = {}
 _CHUNK = 1 << 20
-"""Bytes of messages whose rows may wait as Python objects."""
+"""Bytes of messages whose rows are kept as Python objects until they become Arrow arrays."""
 
 
 @dataclass(frozen=True)
 class Taken:
     """Messages that the fast way took.
 
-    `mask`: which of the messages these are. `columns`: of their rows, in the order of
-    the messages. `truncated`: the rows that have a truncated timestamp. `ignored`: the
-    messages that have fields that no column is for.
+    Attributes:
+        mask: True for each message that was taken.
+        columns: the columns of the taken messages' rows, in the order of the messages.
+        truncated: the numbers of the rows that have a truncated timestamp.
+        ignored: the numbers of the messages with fields that no column is for.
     """
 
     mask: npt.NDArray[np.bool_]
@@ -41,45 +43,45 @@ class Taken:
 
 
 class FastWay(Protocol):
-    """Fast way: one pass over the bytes of many messages."""
+    """Fast way: a single pass over the bytes of many messages."""
 
     def ready(self) -> bool:
-        """Returns whether it can begin without a wait, for what it has to have made first."""
+        """Returns whether the pass can start now, without waiting for its compilation."""
 
     def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
-        """Decodes the messages that are certainly rows.
+        """Decodes the messages that are certainly rows. A null is never taken.
 
-        `skip`: bytes to leave out before each message. A null is never taken.
+        Args:
+            messages: the messages.
+            skip: the number of bytes to skip at the start of each message.
         """
 
 
 class StrictWay(Protocol):
-    """Strict way: decodes one message at a time, and its verdict counts."""
+    """Strict way: decodes one message at a time, and refuses it if it isn't a row."""
 
     @property
     def truncation(self) -> Truncation:
-        """Rule for timestamps that are finer than a microsecond, and what was ignored."""
+        """Rule for timestamps finer than a microsecond, with the flags of the last message."""
 
     def decode(self, message: bytes) -> list[Any]:
-        """Values of the columns, in order, as pyarrow takes them.
+        """Returns the values of the columns, in order, as Python objects for pyarrow.
 
         Raises:
-            RefusedValueError: with the reason.
+            RefusedValueError: the message isn't a row.
         """
 
     def ignored_fields(self, message: bytes) -> Iterable[str]:
-        """The paths of the fields that no column is for, in a message that is a row.
+        """Returns the paths of fields that no column is for, in a message that is a row.
 
-        Names in a path stand behind points; a key of a map is `*`.
+        The names in a path are joined with dots; a key of a map is `*`.
         """
 
 
 class BatchDecoder:
     """Decodes batches of values by both ways.
 
-    Not for several threads at once: a pass writes to memory of its own. `defaults`:
-    values of the schema's columns that neither way decodes. `skip`: bytes before each
-    message.
+    Only one thread may use it at a time, because a pass writes to memory of its own.
     """
 
     def __init__(
@@ -90,12 +92,21 @@ class BatchDecoder:
         defaults: Mapping[str, pa.Scalar] = _NO_DEFAULTS,
         skip: int = 0,
     ) -> None:
+        """Joins both ways.
+
+        Args:
+            schema: the schema of the rows.
+            fast: the fast way.
+            strict: the strict way.
+            defaults: the values of columns that neither way decodes, by column.
+            skip: the number of bytes to skip at the start of each message.
+        """
         self._full_schema, self._defaults, self._skip = schema, defaults, skip
         self.schema = pa.schema([field for field in schema if field.name not in defaults])
         self.fast, self.strict = fast, strict
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
-        """The verdict on each message."""
+        """Returns the verdict on each message."""
         dead = _DeadLetters()
         fast_rows = self.decode_fast(values)
         strict_rows, dropped, cut, ignored = (
@@ -129,7 +140,7 @@ class BatchDecoder:
     def _merge_ignored(
         self, values: pa.BinaryArray, fast: npt.NDArray[np.int64], strict: list[int]
     ) -> tuple[Ignored, ...]:
-        """The messages of both ways with fields that no column is for."""
+        """Returns the messages of both ways that have fields that no column is for."""
         index = np.sort(np.concatenate([fast, np.array(strict, np.int64)])) if strict else fast
 
         def fields(position: int) -> Iterable[str]:
@@ -138,9 +149,10 @@ class BatchDecoder:
         return (Ignored(index, fields),) if len(index) else ()
 
     def decode_fast(self, values: pa.BinaryArray) -> Taken:
-        """Runs the fast way; takes nothing if it isn't ready, or fails.
+        """Runs the fast way; takes no message if the fast way isn't ready, or fails.
 
-        Most likely memory ran out. The strict way needs little, and goes on alone.
+        It most likely fails because memory ran out. The strict way needs little memory,
+        and decodes all messages then.
         """
         try:
             if self.fast.ready():
@@ -165,7 +177,11 @@ class BatchDecoder:
     def _merge_ways(
         self, fast_rows: Taken, strict_rows: list[pa.Array], strict_index: list[int]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """Rows of both ways in the order of the messages, and the message of each."""
+        """Returns the rows of both ways in the order of the messages.
+
+        Returns:
+            The rows, and the number of each row's message.
+        """
         index, columns = (
             np.flatnonzero(fast_rows.mask).astype(np.int64, copy=False),
             fast_rows.columns,
@@ -191,15 +207,15 @@ class BatchDecoder:
 class _StrictRows:
     """Rows of the strict way, and the messages that they came from.
 
-    As Python objects they take many times the memory of the message, so they become
-    Arrow arrays after every `_CHUNK` bytes.
+    Python objects take many times the memory of the message, so the rows become Arrow
+    arrays after every `_CHUNK` bytes of messages.
     """
 
     def __init__(self, schema: pa.Schema, dead: _DeadLetters) -> None:
         self.schema = schema
         self._dead = dead
         self._rows: list[list[object]] = []
-        self._waiting: list[int] = []  # the messages of `_rows`
+        self._waiting: list[int] = []  # the message numbers of `_rows`
         self._bytes = 0
         self._chunks: list[list[pa.Array]] = [[pa.array([], f.type) for f in schema]]
         self._index: list[int] = []
@@ -212,7 +228,7 @@ class _StrictRows:
             self._flush()
 
     def arrays(self) -> tuple[list[pa.Array], list[int]]:
-        """The columns, and the message of each row."""
+        """Returns the columns, and the message number of each row."""
         self._flush()
         return [pa.concat_arrays(column) for column in zip(*self._chunks, strict=True)], self._index
 
@@ -221,7 +237,7 @@ class _StrictRows:
         self._rows, self._waiting, self._bytes = [], [], 0
         try:
             self._convert(rows, waiting)
-        # a column can't hold one of the values after all: only that row is refused
+        # A column can't hold one of the values: only the row of that value is refused.
         except Exception:  # noqa: BLE001
             for row, index in zip(rows, waiting, strict=True):
                 try:
@@ -241,7 +257,7 @@ class _StrictRows:
 
 
 def _undecodable(error: Exception) -> RefusedValueError:
-    """A refusal with the type of the error; the error's text may hold values."""
+    """Returns a refusal with the type of the error. The error's text may hold values."""
     if isinstance(error, MemoryError):
         return RefusedValueError(
             "too_large", "Expected a message that fits into the memory of the task", ""
@@ -263,7 +279,7 @@ class _DeadLetters:
         self._dead.append((index, refusal.stage, refusal.reason, refusal.detail))
 
     def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
-        """Index, stage, reason and detail, in the order of the messages."""
+        """Returns index, stage, reason and detail, in the order of the messages."""
         self._dead.sort()
         index, *words = list(zip(*self._dead, strict=True)) or [(), (), (), ()]
         stage, reason, detail = (pa.array(texts, pa.string()) for texts in words)

@@ -1,8 +1,9 @@
-"""Budget of one message: how much memory its items may take in the columns.
+"""Budget of one message: the memory that its items may take in the columns.
 
-An item of a list or map may be one byte in the message and many values in the columns, as
-a null struct of a hundred fields. Each item costs what its values take; a message whose
-items cost more than the budget is refused, or left to a decoder that needs less memory.
+An item of a list or map may be one byte in the message and many values in the columns. An
+example is a null struct of a hundred fields. Each item costs the memory of its values. A message
+whose items cost more than the budget is refused, or is left to a decoder that needs less
+memory.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import pyarrow as pa
 
 FREE, SHARE = 1 << 20, 32
-"""What the items of any message may cost in bytes, and how much more for each of its bytes."""
+"""Bytes that the items of any message may cost, and the bytes added for each of its bytes."""
 
 _VALUE_BYTES = 9
-"""What one value of a column takes in a pass: 64 bits, and whether the value is present."""
+"""Bytes of one value of a column in a pass: 64 bits, and a byte for whether it is present."""
 
 
 def budget(size: int) -> int:
-    """Returns what the items of a message of `size` bytes may cost."""
+    """Returns the bytes that the items of a message of `size` bytes may cost."""
     return FREE + SHARE * size
 
 
 def item_cost(kind: pa.DataType) -> int:
-    """Returns the cost of an item of a list. Lists and maps inside it are paid by their items."""
+    """Returns the cost of an item of a list, without the items of lists and maps inside it."""
     return _VALUE_BYTES * _values(kind)
 
 

@@ -1,4 +1,4 @@
-"""Bytes of messages, a whole column at a time."""
+"""Functions on the bytes of all messages of a column at once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pyarrow.compute as pc
 def octets_of(
     messages: pa.BinaryArray, skip: int = 0, *, null: int = 0
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Bytes of all messages, and where each message begins and ends.
+    """Returns the bytes of all messages, and where each message begins and ends.
 
-    `skip`: bytes to leave out before each message. `null`: the length of a null; -1
-    where an empty message is a message, too.
+    Args:
+        messages: the messages.
+        skip: the number of bytes to skip at the start of each message.
+        null: the length that a null gets; -1 distinguishes it from an empty message.
     """
     _, starts, data = messages.buffers()
     edges = np.frombuffer(starts, np.int32)[messages.offset : messages.offset + len(messages) + 1]
@@ -27,9 +29,10 @@ def octets_of(
 
 
 def as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
-    """The values as text, and a mask of those that aren't text: these are null.
+    """Returns the values as text, and a mask of the values that aren't UTF-8.
 
-    Arrow checks all at once. If one of them isn't UTF-8, Python checks each.
+    A value that isn't UTF-8 becomes null. Arrow checks all values at once. If one of them
+    isn't UTF-8, Python checks each.
     """
     try:
         return values.cast(pa.string()), np.zeros(len(values), np.bool_)

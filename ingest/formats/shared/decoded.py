@@ -1,4 +1,4 @@
-"""Verdicts on parts of a batch, put together."""
+"""Functions that join verdicts on parts of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ingest.ports.decoder import Decoded, Deletes
 
 
 def nothing(schema: pa.Schema) -> Decoded:
-    """The verdict on no messages, with the columns of the rows."""
+    """Returns the verdict on a batch without messages; its rows have the schema's columns."""
     rows = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
     none, words = pa.array([], pa.int64()), pa.array([], pa.string())
     return Decoded(rows, none, none, words, words, words)
@@ -20,14 +20,16 @@ def nothing(schema: pa.Schema) -> Decoded:
 def together(
     schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | None = None
 ) -> Decoded:
-    """Makes one verdict of several.
+    """Joins several verdicts into one.
 
-    Each message is in one part only, except that several parts may say that it was cut.
-    Parts with rows have the columns of `schema`. Each part's indices ascend, as
-    `Decoded` promises: if only one part has rows, these are taken as they are, without
-    sorting.
+    Each message is in one part only, except that several parts may have it in `cut`. Each
+    part's indices ascend, as `Decoded` promises. So if only one part has rows, they aren't
+    sorted.
 
-    `key`: the columns of the primary key in deletes; None if nothing can be deleted.
+    Args:
+        schema: the schema of the rows. Parts with rows have its columns.
+        parts: the verdicts.
+        key: the columns of the primary key in deletes; None if nothing can be deleted.
     """
     with_rows = [part for part in parts if part.rows.num_rows] or [nothing(schema)]
     parts = [nothing(schema), *parts]
@@ -77,7 +79,7 @@ def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) ->
 
 
 def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Order that sorts the concatenated indices, and the sorted indices."""
+    """Returns the order that sorts the concatenated indices, and the sorted indices."""
     index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
     order = np.argsort(index, kind="stable")
     return pa.array(order), pa.array(index[order])

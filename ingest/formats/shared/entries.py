@@ -1,7 +1,8 @@
-"""Entries: what a compiled pass writes, one for each value. Compiled.
+"""Entries: the output of a compiled pass, one for each value. Compiled.
 
-An entry is (node, index in its space) and 64 bits. Entries are in the order in which the values
-came; `scatter` brings them to their nodes, whose values lie together.
+An entry is (node, index in its space) and a value of 64 bits. Entries are in the order of the
+values in the messages. `scatter` sorts them by node, so that the values of a node are
+contiguous.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windrow.ingest.native.compiling import (
 )
 
 _LENGTH = 0xFFFF_FFFF
-"""Bits of a string's, list's or map's value that hold its length, times two."""
+"""Bits that hold the length, times two, in the value of a string, list or map."""
 
 
 @inlined
@@ -34,9 +35,16 @@ def put(entries, entry, node, index, value):
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
 def scatter(entries, count, high_shifts, bases, values, present):
-    """Brings entries to the places of their nodes.
+    """Writes the value of each entry to its node's part of `values`, and marks it present.
 
-    `high_shifts`: how far behind a low half of a node the high one is; 0: it has none.
+    Args:
+        entries: the entries, two numbers each.
+        count: the number of entries.
+        high_shifts: for each node, the distance from a low half to its high half in
+            `values`; 0 if its values have no high halves.
+        bases: the index at which each node's part begins.
+        values: the values of all nodes; written.
+        present: 1 for each value that has an entry; written.
     """
     entries_at, high_shifts_at, bases_at, values_at, present_at = (
         memory(entries),
@@ -69,9 +77,15 @@ def add_lengths(values, present, offsets):
 
 @inlined
 def copy_octets(source, pos, size, target, begin, end):
-    """Copies bytes from `pos` on to those from `begin` to `end`, eight at a time.
+    """Copies bytes of the source from `pos` on, eight at a time.
 
-    `size`: bytes of the source. The target has eight bytes more.
+    Args:
+        source: the bytes to copy from.
+        pos: the first index to copy from.
+        size: the number of bytes of the source.
+        target: the bytes to copy to. It has eight spare bytes at its end.
+        begin: the first index to copy to.
+        end: the index after the last one to copy to.
     """
     while begin < end and pos + 8 <= size:
         put_word(target, begin, word_at(source, pos))
@@ -83,10 +97,10 @@ def copy_octets(source, pos, size, target, begin, end):
 
 @compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, symbols, values, present, offsets, texts):
-    """Copies strings and bytes behind each other.
+    """Copies strings and bytes values, one directly after the other, to `texts`.
 
-    Those whose lowest bit is set come from the symbols. `texts` has room for eight
-    bytes more.
+    A value whose lowest bit is set is copied from `symbols`, any other from `data`. `texts`
+    has eight spare bytes at its end.
     """
     data_at, symbols_at, target = memory(data), memory(symbols), memory(texts)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)

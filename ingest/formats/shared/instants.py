@@ -1,7 +1,7 @@
-"""Dates and instants from their texts.
+"""Functions that read dates and timestamps from their texts.
 
-Compiled. `pos` is the first byte of the value. -1 says: not certain. So does what the
-strict way refuses, and what it takes only with effort.
+Compiled. `pos` is the index of the value's first byte. A returned index of -1 means that the
+value isn't certain, so the strict way reads the message and either takes or refuses it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _QUOTE, _ZULU = b'"Z'
 
 _U = np.uint64
 _MOST_TENS = MOST_DIGITS
-"""The largest power of ten that 64 bits hold."""
+"""Exponent of the largest power of ten that fits in 64 bits."""
 _FURTHEST = _U(MAX_MICROS)
 """Largest distance of a timestamp from 1970, in microseconds."""
 
 
 @part
 def two(data, pos):
-    """The number of two digits; below zero if they aren't digits."""
+    """Returns the number of two digits; a number below zero if they aren't digits."""
     tens, ones = byte(data, pos) - 48, byte(data, pos + 1) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else _NONE
 
 
 @part
 def civil(data, pos):
-    """Days since 1970 of the ten bytes YYYY-MM-DD.
+    """Returns the days since 1970 of the ten bytes YYYY-MM-DD.
 
-    `10 * _NONE`, below all days, if they are no date of the proleptic Gregorian
-    calendar.
+    Returns `10 * _NONE`, which is below all days, if the bytes aren't a date of the
+    proleptic Gregorian calendar.
     """
     year, month, day = (
         two(data, pos) * 100 + two(data, pos + 2),
@@ -55,7 +55,7 @@ def civil(data, pos):
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _DAYS[month] + leap:
         return 10 * _NONE
-    # years begin in March, so that a leap day is the last of its year
+    # Years are counted from March, so that a leap day is the last day of its year.
     y = year - (month <= 2)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return y * 365 + y // 4 - y // 100 + y // 400 + of_year - 719_468
@@ -63,9 +63,10 @@ def civil(data, pos):
 
 @part
 def day(data, pos, end):
-    """Reads a date, with or without a Z behind it.
+    """Reads a date, with or without a Z after it.
 
-    Returns the index behind it, or -1, and its days since 1970.
+    Returns:
+        The index after the date, or -1; and its days since 1970.
     """
     days = civil(data, pos) if pos + 10 <= end else 10 * _NONE
     if days <= 10 * _NONE:
@@ -77,9 +78,19 @@ def day(data, pos, end):
 def instant(data, pos, end, utc, truncates):
     """Reads a timestamp of ISO 8601, with a T or a blank between date and time.
 
-    Only the end or a closing quote may follow. Returns the index behind it, or -1; its
-    microseconds since 1970; and whether it was truncated. `utc`: whether it is UTC
-    without an offset; else it needs one.
+    Only the end or a closing quote may follow.
+
+    Args:
+        data: the bytes of all messages.
+        pos: the index of the first byte.
+        end: the index after the last byte that may be read.
+        utc: True if a timestamp without an offset is UTC; False if it needs an offset.
+        truncates: whether a timestamp finer than a microsecond is truncated; else it isn't
+            certain.
+
+    Returns:
+        The index after the timestamp, or -1; its microseconds since 1970; and whether it
+        was truncated.
     """
     separator = byte(data, pos + 10) if pos + 16 <= end else 0
     if (separator | 32 != ord("t") and separator != 32) or byte(data, pos + 13) != 58:
@@ -113,7 +124,8 @@ def instant(data, pos, end, utc, truncates):
 def epoch(data, pos, end, power, truncates):
     """Reads a number of units since 1970, of 10**power microseconds each.
 
-    Returns the same as `instant`.
+    Returns:
+        The same as `instant`.
     """
     pos, literal_kind, negative, digits, shift = number(data, pos, end)
     shift += power
@@ -138,8 +150,9 @@ def epoch(data, pos, end, power, truncates):
 def fraction_end(data, pos, end):
     """Reads the digits of a fraction of a second.
 
-    Returns the index behind them, or -1 without any digit; the microseconds; and
-    whether the digits are finer.
+    Returns:
+        The index after them, or -1 without any digit; the microseconds; and whether the
+        digits are finer than a microsecond.
     """
     begin, micros, unit, is_cut = pos, 0, 100_000, False
     while is_digit(data, pos, end):
@@ -155,7 +168,8 @@ def fraction_end(data, pos, end):
 def offset_end(data, pos, end):
     """Reads an offset: Z, +HH:MM, +HHMM or +HH.
 
-    Returns the index behind it, or -1, and its minutes.
+    Returns:
+        The index after the offset, or -1; and its minutes.
     """
     if pos < 0 or pos >= end:
         return -1, 0

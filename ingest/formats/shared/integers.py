@@ -1,7 +1,7 @@
-"""Integers of a message as values of a column.
+"""Rules for integers of a message that become values of a column.
 
-A table's dates and timestamps are of the years 1 to 9999: as days and as microseconds since 1970
-they have bounds.
+A table's dates and timestamps are in the years 1 to 9999. `MIN_DAYS` to `MAX_MICROS` are the
+bounds of these years, as days and as microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ MIN_DAYS, MAX_DAYS = (
 
 @dataclass(frozen=True)
 class IntegerRule:
-    """Range of the integers that a column takes, and what they become.
+    """Range of the integers that a column takes, and their conversion.
 
-    A number from `low` to `high` becomes `number * factor // divisor`. If `divisor`
-    doesn't divide it, it is finer than the column: the setting `finer` decides. A float
-    column also takes the numbers beyond the range that it holds exactly.
+    A number from `low` to `high` becomes `number * factor // divisor`. If the division has
+    a remainder, the number is finer than the column, and the setting `finer` decides. A
+    float column also takes numbers outside the range if it holds them exactly.
+
+    Attributes:
+        low: the smallest integer.
+        high: the largest integer.
+        factor: the factor.
+        divisor: the divisor.
     """
 
     low: int
@@ -41,8 +47,10 @@ class IntegerRule:
 def column_rule(column: pa.DataType, unit: tuple[int, int] | None = None) -> IntegerRule | None:
     """Returns the rule of a column; None if integers can't become its values.
 
-    `unit`: the factor and the divisor that make microseconds of an integer; only a
-    timestamp column needs it, and takes no integers without it.
+    Args:
+        column: the column's type.
+        unit: the factor and the divisor that convert an integer to microseconds. Only a
+            timestamp column uses it; without it, such a column takes no integers.
     """
     if pa.types.is_timestamp(column):
         if unit is None:

@@ -1,8 +1,8 @@
-"""The dialects of JSON, as data: how each format writes values in it.
+"""The dialects of JSON, as data: how each format writes values in JSON.
 
-All are read by one decoder, which goes by a `Reading`. A spec's options change the dialect of
-its format; Kafka Connect's schema in a message changes it for that message. Nothing here loads
-Arrow, so that specs are checked without it.
+One decoder reads all dialects; a `Reading` gives it the rules. A spec's options change the
+rules of its format. Kafka Connect's schema in a message changes them for that message. This
+module doesn't load Arrow, so that specs can be checked without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DateForm = Literal["iso-8601", "epoch_days"]
 DecimalForm = Literal["numeric", "base64"]
 """Form of decimals.
 
-`numeric`: their digits, as a number or a text. `base64`: the bytes of the unscaled
+`numeric` is their digits, as a number or a text. `base64` is the bytes of the unscaled
 integer.
 """
 
@@ -35,19 +35,27 @@ Unknown = Literal["ignore", "dead"]
 class Reading:
     """Rules for reading values, at any depth.
 
-    - `timestamps`, `zone`: for columns whose model doesn't say it itself.
-    - `lenient`: whether a value of another type is taken if it means the same: a number in a
-      string, a whole number that is written with a fraction, a number or a boolean for a
-      String.
-    - `dates`, `decimals`: how these are written; `scale`: of decimals that are bytes;
-      None: the column's.
-    - `non_numeric`: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
-      values of floats.
-    - `unknown`: what becomes of a message with fields that the schema doesn't name.
-    - `is_only_column`: whether a document that is no object is the value of the only column.
-    - `stated`: whether the message's own schema gives the form, whatever the model
-      says; `fields`, `items`: how values inside are read by it. Without such a schema
-      all are read by the same rules.
+    Attributes:
+        timestamps: the form of timestamps, for columns whose model doesn't give one.
+        lenient: whether a value of another type is taken if it means the same: a number in
+            a string, a whole number that is written with a fraction, a number or a boolean
+            for a String.
+        dates: the form of dates.
+        decimals: the form of decimals.
+        scale: the scale of decimals that are written as bytes; None for the column's scale.
+        non_numeric: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
+            values of floats.
+        unknown: whether fields that the schema doesn't name are ignored, or make their
+            message a dead letter.
+        is_only_column: whether a document that is no object is the value of the only column.
+        stated: whether a schema in the message gives the forms; the model's forms don't
+            count then.
+        fields: the rules for each field of an object, by name, from the message's schema.
+            Other fields have the same rules as the object.
+        items: the rules for items of a list and entries of a map, from the message's
+            schema; None for the same rules as the list or map.
+        zone: the time zone of timestamps without an offset, for columns whose model doesn't
+            give one.
     """
 
     timestamps: TimestampForm = "iso-8601"
@@ -64,16 +72,19 @@ class Reading:
     zone: str | None = None
 
     def clock(self, zone: str | None = None) -> str | None:
-        """Zone of a column's texts that have no offset; None: each must have one.
+        """Returns the zone of a column's texts without an offset; None if each needs an offset.
 
-        `zone`: the column's zone in the model.
+        Args:
+            zone: the column's zone in the model.
         """
         return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
 
     def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
-        """Unit of a column's timestamps if they are numbers; None: they are texts.
+        """Returns the unit of a column's timestamps that are numbers; None if they are texts.
 
-        `epoch`, `zone`: those of the column in the model.
+        Args:
+            epoch: the column's unit in the model.
+            zone: the column's zone in the model.
         """
         stated_unit = (
             self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
@@ -81,22 +92,21 @@ class Reading:
         return stated_unit if self.stated else None if zone is not None else epoch or stated_unit
 
     def field(self, name: str) -> Reading:
-        """Rules for a field of an object; a map's values are its field `value`."""
+        """Returns the rules for a field of an object. For a map's values it is named `value`."""
         return dict(self.fields).get(name) or replace(self, fields=(), items=None)
 
     def item(self) -> Reading:
-        """Rules for an item of a list, or an entry of a map."""
+        """Returns the rules for an item of a list, or an entry of a map."""
         return self.items or replace(self, fields=())
 
 
 EXACT = Reading()
-"""Strict JSON, and the fields of CSV."""
+"""Rules of strict JSON, and of the fields of CSV."""
 JSON = Reading(is_only_column=True)
-"""Of `json` and `json-schema-confluent`; `coerce: lenient` and `allow_non_numeric_numbers` are
-options of theirs."""
+"""Rules of `json` and `json-schema-confluent`, before their options change them."""
 DEBEZIUM = Reading(dates="epoch_days", non_numeric=True)
 CANAL = Reading(timestamps="sql", lenient=True)
-"""Canal writes every value as a text."""
+"""Rules of Canal, which writes every value as a text."""
 MAXWELL = Reading(timestamps="sql")
 
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
@@ -116,7 +126,8 @@ CONNECT_FORMS: Mapping[str, Mapping[str, Any]] = {
         for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")
     },
 }
-"""How dates and timestamps are written, by the name of their schema in Kafka Connect.
+"""Forms of dates and timestamps, by the name of their schema in Kafka Connect.
 
-Names with no form are of texts, or of numbers that are neither dates nor timestamps.
+A form is a change of a `Reading`. A name with an empty form stands for texts, or for numbers
+that are neither dates nor timestamps.
 """

@@ -1,11 +1,12 @@
-"""Columns as a compiled pass sees them: a tree of nodes.
+"""Columns in the form that a compiled pass reads: a tree of nodes.
 
-Each column, field, item, key and value has a node.
+Each column, each field of a struct, each list's item, and each map's key and value has a
+node.
 
-A node in a list or a map has as many values as the list or map has items, not rows. So
-each list and each map opens a *space* of its own, and every node lies in one space. All
-nodes of a space have equally many values, as Arrow wants it of a list's children. Space
-0 has the rows.
+A node inside a list or a map has one value for each item, not for each row. So each list
+and each map opens its own *space*, and every node belongs to one space. All nodes of a space
+have the same number of values, which Arrow requires of a list's children. The nodes of space
+0 have one value for each row.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from windrow.ingest.schema.dtypes import EPOCH_UNITS
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = (
     range(13)
 )
-"""Kinds of nodes.
+"""Kinds of nodes. Their order matters, because passes compare their numbers.
 
-`DECIMAL` has at most 18 digits, for which 64 bits are enough; a decimal of more is
-`WIDE`.
+A `DECIMAL` has at most 18 digits, which fit in 64 bits. A decimal of more digits is `WIDE`.
+An `EPOCH` is a timestamp that is a number; an `INSTANT` is one that is a text.
 """
 
 UTC = "UTC"
-"""Zone of timestamps without an offset that a pass reads.
+"""The only zone in which a pass reads timestamps without an offset.
 
-Those of other zones are left to the strict way.
+Timestamps without an offset in other zones are left to the strict way.
 """
 
 _NARROW_DIGITS = 18
@@ -46,15 +47,22 @@ _SCALARS = {
 
 @dataclass
 class Node:
-    """One node.
+    """A node.
 
-    - `inner`: the space that it opens; 0 if none.
-    - `epoch`: the unit of a timestamp that is a number; `zone`: the zone of one that is
-      a text without an offset.
-    - `days`: whether a date is a number.
-    - `power`: for a decimal that comes as bytes, the power of ten that gives it the
-      column's scale; -1 if that is too large for 64 bits, or the column's scale is the
-      smaller one; 0 for any other value.
+    Attributes:
+        number: its index among all nodes.
+        name: the name of the column or field; "" for items, keys and values.
+        type: the type of its values.
+        space: the space that it belongs to.
+        inner: the space that it opens; 0 if it opens none.
+        epoch: the unit of a timestamp that is a number; None if it is a text.
+        zone: the zone of a timestamp that is a text without an offset.
+        days: whether a date is a number of days since 1970.
+        power: for a decimal that is written as bytes, the power of ten by which its integer
+            is multiplied to get the column's scale. -1 if the power is too large for 64
+            bits, or the column's scale is too small. 0 for any other value.
+        required: whether its value may be neither null nor absent.
+        children: the nodes inside it: columns, fields, the item, or the key and value.
     """
 
     number: int
@@ -71,7 +79,7 @@ class Node:
 
     @property
     def kind(self) -> int:
-        """Kind of the node: by it the pass chooses how to read a value."""
+        """Kind of the node, by which the pass chooses how to read a value."""
         if self.days:
             return INTEGER
         if self.type in _SCALARS:
@@ -92,11 +100,15 @@ class Node:
 
 
 def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None) -> list[Node]:
-    """Makes all nodes; the first is the document, whose children are the columns.
+    """Makes all nodes. The first one is the document, whose children are the columns.
 
-    The children of a node have consecutive numbers. `epoch`, `zone`: the unit of
-    timestamps, or the zone of those without an offset, for columns that say neither;
-    without a unit they are texts.
+    The children of a node have consecutive numbers.
+
+    Args:
+        columns: the columns.
+        epoch: the unit of timestamps, for columns that have neither unit nor zone; None if
+            their timestamps are texts.
+        zone: the zone of timestamps without an offset, for columns that have no zone.
     """
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
     for node in nodes:  # the list grows in the loop
@@ -124,12 +136,15 @@ def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None
 
 
 def bounds_of(node: Node, finer: Finer) -> tuple[int, int]:
-    """Two numbers that a pass needs of a node.
+    """Returns two numbers that a pass needs for a node.
 
-    - Of an integer, its bounds. Of a decimal, its precision and scale.
-    - Of a timestamp, its form, and 1 if a finer one is truncated. The form of a number
-      is the power of ten of its unit in microseconds; of a text it is 1 if it is UTC
-      without an offset.
+    - Integer, or date that is a number: the smallest and the largest value.
+    - Decimal: the precision and the scale.
+    - Timestamp that is a number: the unit as a power of ten of microseconds; and 1 if a
+      finer timestamp is truncated, else 0.
+    - Timestamp that is a text: 1 if a text without an offset is UTC, else 0; and 1 if a
+      finer timestamp is truncated, else 0.
+    - Any other node: 0 and 0.
     """
     if node.days:
         return MIN_DAYS, MAX_DAYS

@@ -1,12 +1,15 @@
-"""Numbers from their digits, exactly or not at all.
+"""Functions that read numbers from their digits.
 
-Compiled. `pos` is the first byte of the number; an index of -1 says: not certain.
+Compiled. `pos` is the index of the number's first byte. A returned index of -1 means that
+the number isn't certain, so the strict way reads it. A single is a float of 32 bits.
 
-A double is made in one of two ways that are proven to round as IEEE 754 asks. If the
-digits and the power of ten are both exact doubles, one operation is enough (W. D.
-Clinger, How to Read Floating Point Numbers Accurately). Else a product with 128 bits of
-the power decides, wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second,
-after M. Eisel).
+A double is made in one of two ways. Both are proven to round as IEEE 754 requires:
+
+1. If the digits and the power of ten are both exact doubles, one multiplication or division
+   is enough (W. D. Clinger, How to Read Floating Point Numbers Accurately).
+2. Otherwise the digits are multiplied with 128 bits of the power of five (D. Lemire, Number
+   Parsing at a Gigabyte per Second, after M. Eisel). In rare cases the product leaves the
+   rounding open, and the number isn't certain.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from windrow.ingest.formats.shared.octets import byte
 from windrow.ingest.native.compiling import inlined, leading_zeros, part
 
 MOST_DIGITS = 19
-"""Digits of any number that fits into 64 bits without a sign."""
+"""Largest number of digits that always fits into 64 bits without a sign."""
 WHOLE, FRACTION, LONG = 0, 1, 2
 """Kinds of numbers that `number` returns.
 
-An integer; a number with a fraction or an exponent; one with more digits than 64 bits
-hold.
+- `WHOLE`: an integer.
+- `FRACTION`: a number with a fraction or an exponent.
+- `LONG`: a number with more than `MOST_DIGITS` digits.
 """
 
 _U = np.uint64
@@ -32,17 +36,18 @@ _LARGEST_SINGLE, _LEAST_SINGLE = (
     float(np.finfo(np.float32).smallest_normal),
 )
 _LOST, _HALFWAY = (1 << 29) - 1, 1 << 28
-"""Bits of a double that a single doesn't have, and their value halfway between two."""
+"""Bits of a double that a single lacks, and their value halfway between two singles."""
 _FAR = 1_000
-"""Largest exponent that is read: beyond those of all doubles."""
+"""Largest exponent that is read; it is larger than the exponents of all doubles."""
 _EXACT_POWERS = np.array([float(10**i) for i in range(23)])
 _LEAST_POWER, _MOST_POWER = -325, 308
 
 
 def _power_of_five(power: int) -> int:
-    """128 bits of 5**power, the first one set.
+    """Returns the highest 128 bits of 5**power; the first bit is 1.
 
-    Truncated, or for a negative power rounded up, as the proof requires.
+    They are truncated; for a negative power they are rounded up. Lemire's proof requires
+    this.
     """
     value: int = 5 ** abs(power)
     if power >= 0:
@@ -74,8 +79,9 @@ def is_digit(data, pos, end):
 def number(data, pos, end):
     """Reads a number.
 
-    Returns the index behind it, or -1; its kind; whether it is negative; its digits as
-    an integer; and the power of ten that these are multiplied with.
+    Returns:
+        The index after the number, or -1; its kind; whether it is negative; its digits as
+        an integer; and the power of ten that this integer is multiplied with.
     """
     negative = pos < end and byte(data, pos) == 45
     pos += negative
@@ -93,7 +99,7 @@ def number(data, pos, end):
         begin = pos
         while is_digit(data, pos, end):
             digits = digits * _U(10) + _U(byte(data, pos) - 48)
-            # an overflow of too many digits may leave 0: so `n` decides, too
+            # After an overflow `digits` may be 0 again, so `n` is checked, too.
             pos, n = pos + 1, n + (n > 0 or digits != 0)
         power = begin - pos
         if not power:
@@ -107,10 +113,11 @@ def number(data, pos, end):
 
 @part
 def exponent_end(data, pos, end):
-    """Reads an exponent, behind its letter.
+    """Reads an exponent, from the byte after its letter.
 
-    Returns the index behind it, or -1, and the exponent. A far one is -1, too, since
-    zeros behind the point may make up for it.
+    Returns:
+        The index after the exponent, or -1; and the exponent. An exponent above `_FAR`
+        isn't certain either, because many zeros after the point may compensate for it.
     """
     negative = pos < end and byte(data, pos) == 45
     pos += negative or (pos < end and byte(data, pos) == 43)
@@ -127,7 +134,7 @@ def exponent_end(data, pos, end):
 
 @inlined
 def double(digits, power):
-    """Returns whether it is certain, and the double nearest to digits * 10**power."""
+    """Returns whether the result is certain, and the double nearest to digits * 10**power."""
     if digits == 0:
         return True, 0.0
     if digits <= _U(1 << 53) and -22 <= power <= 22:
@@ -142,8 +149,9 @@ def double(digits, power):
 def numeric(data, pos, end, kind, low, high):
     """Reads a number for a column of integers or floats.
 
-    Returns the index behind it, or -1, and the column's value: an integer from `low` to
-    `high`, or the bits of a double.
+    Returns:
+        The index after the number, or -1; and the column's value: an integer from `low` to
+        `high`, or the bits of a double.
     """
     pos, literal_kind, negative, digits, power = number(data, pos, end)
     if pos < 0 or literal_kind == LONG:
@@ -163,11 +171,10 @@ def numeric(data, pos, end, kind, low, high):
 
 @inlined
 def rounds_alike(size):
-    """Returns whether rounding a double to a single is certainly right.
+    """Returns whether a double rounds to the same single as the number it was read from.
 
-    It is if the double isn't halfway between two singles, and the single isn't
-    subnormal or infinite. Then the number that the double was made of rounds to the
-    same single.
+    This is certain if the double isn't halfway between two singles, and the single isn't
+    subnormal or infinite.
     """
     return size == 0.0 or (
         _LEAST_SINGLE <= size <= _LARGEST_SINGLE
@@ -177,10 +184,13 @@ def rounds_alike(size):
 
 @part
 def wide_double(digits, power):
-    """Makes a double of the digits' product with 128 bits of the power of five.
+    """Makes a double by multiplying the digits with 128 bits of the power of five.
 
-    Returns the same as `double`. May assume that the table has the power, and that
-    digits is not 0. A subnormal or infinite result is not certain.
+    The caller makes sure that the table has the power, and that `digits` isn't 0. A
+    subnormal or infinite result isn't certain.
+
+    Returns:
+        The same as `double`.
     """
     shift = leading_zeros(digits)
     digits <<= shift
@@ -202,7 +212,7 @@ def wide_double(digits, power):
         and mantissa & _U(3) == _U(1)
         and mantissa << (upper + _U(9)) == high
     ):
-        mantissa &= ~_U(1)  # exactly between two doubles: the even one is right
+        mantissa &= ~_U(1)  # exactly between two doubles: IEEE 754 rounds to the even one
     mantissa = (mantissa + (mantissa & _U(1))) >> _U(1)
     if mantissa >= _U(1 << 53):
         mantissa, exponent = _U(1 << 52), exponent + 1
@@ -214,7 +224,7 @@ def wide_double(digits, power):
 
 @part
 def product(a, b):
-    """High and low half of the product of two numbers of 64 bits."""
+    """Returns the high and low half of the product of two numbers of 64 bits."""
     mask, half = _U(0xFFFF_FFFF), _U(32)
     a_high, a_low, b_high, b_low = a >> half, a & mask, b >> half, b & mask
     low = a_low * b_low
@@ -224,15 +234,16 @@ def product(a, b):
 
 
 MOST_DECIMAL_TEXT = 1_000
-"""Characters of a decimal that the strict way takes."""
+"""Largest number of characters of a decimal that the strict way takes."""
 
 
 @part
 def decimal(data, pos, end, precision, scale):
-    """Reads a decimal.
+    """Reads a decimal. A decimal with an exponent isn't certain.
 
-    Returns the index behind it, or -1, and the high and low half of its value times
-    10**scale. A decimal with an exponent is not certain.
+    Returns:
+        The index after the decimal, or -1; and the high and low half of its value times
+        10**scale.
     """
     begin, failed = pos, (-1, _U(0), _U(0))
     negative = pos < end and byte(data, pos) == 45
@@ -240,7 +251,7 @@ def decimal(data, pos, end, precision, scale):
     if not is_digit(data, pos, end):
         return failed
     first, second, tens, n = _U(0), _U(0), _U(1), 0
-    places = -1  # digits behind the point
+    places = -1  # number of digits after the point; -1 before the point
     leading = byte(data, pos) == 48
     while pos < end and pos - begin <= MOST_DECIMAL_TEXT:
         c = byte(data, pos)
@@ -277,8 +288,9 @@ def decimal(data, pos, end, precision, scale):
 def with_digit(first, second, tens, n, digit):
     """Adds a digit to a decimal that is being read.
 
-    Returns the first 19 digits as a number, those behind them, 10 to the number of
-    these, and the count of all digits, without leading zeros.
+    Returns:
+        The first 19 digits as a number; the later digits as a number; 10 to the number of
+        later digits; and the count of all digits without leading zeros.
     """
     if n < MOST_DIGITS:
         first = first * _U(10) + _U(digit)
@@ -300,8 +312,9 @@ _MOST_OCTETS, _PADDING = 16, ord("=")
 def read_unscaled(data, pos, end, precision, power):
     """Reads base64 as the bytes of a decimal's unscaled integer.
 
-    Returns the index behind it, or -1, and the high and low half of the integer, times
-    `power` if that is more than 1.
+    Returns:
+        The index after the base64, or -1; and the high and low half of the integer, times
+        `power` if `power` is more than 1.
     """
     failed = (-1, _U(0), _U(0))
     high = low = _U(0)
@@ -344,6 +357,6 @@ def read_unscaled(data, pos, end, precision, power):
 
 @inlined
 def negate(high, low):
-    """The number of 128 bits with the other sign."""
+    """Returns the number of 128 bits with the opposite sign."""
     low = ~low + _U(1)
     return ~high + _U(low == 0), low

@@ -1,7 +1,7 @@
-"""Bytes of messages, as numbers and as characters.
+"""Functions that read bytes of messages as numbers and as characters.
 
-Eight at a time where that is possible. Compiled. Positions are indexes of the batch's
-bytes; an index of -1 says: not found, or not valid.
+Compiled. They read eight bytes at a time where possible. Positions are indexes into the
+batch's bytes. A returned index of -1 means: not found, or not valid.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ _QUOTES, _BACKSLASHES, _SPACES = (_ONES * _U(c) for c in b'"\\ ')
 TRUE, FALSE = (np.frombuffer(word, np.uint8) for word in (b"true", b"false"))
 
 EDGES = types.Array(types.int32, 1, "C", readonly=True)
-"""Type of the arrays that say where messages begin or end."""
+"""Type of the arrays of the indexes at which messages begin or end."""
 
 
 @inlined
 def byte(data, pos):
-    """The byte at an index, as a number for arithmetic.
+    """Returns the byte at an index, as a number for arithmetic.
 
-    An index without a sign saves a check for a negative one.
+    The index is converted to unsigned, because numba checks a signed index for being
+    negative.
     """
     return np.int64(data[np.uintp(pos)])
 
 
 @inlined
 def literal_end(data, pos, end, literal):
-    """Index behind a literal, if the bytes at `pos` are it; else -1."""
+    """Returns the index after a literal if it is at `pos`; else -1."""
     if pos + len(literal) > end:
         return -1
     for i in range(len(literal)):
@@ -45,8 +46,9 @@ def literal_end(data, pos, end, literal):
 def character_end(data, pos, end):
     """Reads a character of several bytes, by the table of RFC 3629.
 
-    Returns the index behind it. -1 for a surrogate, for more bytes than need be, and
-    for a number that is too large.
+    Returns:
+        The index after the character; -1 for a surrogate, for an overlong form, and for a
+        code point that is too large.
     """
     c = byte(data, pos)
     if c < 0xC2 or c > 0xF4:
@@ -91,11 +93,11 @@ def single(data, pos):
 
 @inlined
 def first_special(word):
-    """Number of bytes of a word before the first special one; 8 without a special one.
+    """Returns the number of bytes in a word before the first special byte; 8 if none is special.
 
-    Special are quotes, backslashes, control characters, and bytes of characters beyond
-    ASCII. The borrow of a subtraction marks them (H. S. Warren, Hacker's Delight, 6-1).
-    It may mark others, too, but only above a special one.
+    Special bytes are quotes, backslashes, control characters, and bytes of characters beyond
+    ASCII. The borrow of a subtraction marks them (H. S. Warren, Hacker's Delight, 6-1). It
+    may also mark other bytes, but only after a special byte.
     """
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     special_bits = (

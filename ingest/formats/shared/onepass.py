@@ -1,6 +1,6 @@
-"""One compiled pass from the bytes of many messages to Arrow arrays.
+"""Compiled pass from the bytes of many messages to Arrow arrays.
 
-Messages of which the pass isn't certain are left to the format's strict decoder.
+The pass leaves messages that it isn't certain about to the format's strict decoder.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from windrow.ingest.formats.shared.nodes import Node
 from windrow.ingest.native.calling import Compiled
 
 ENTRIES, SPACES = range(2)
-"""First places of every pass's state: entries; spaces of the nodes."""
+"""Places in the state of every pass: the number of entries, and the number of spaces."""
 
 TAKEN, IGNORING = 1, 3
-"""What a pass notes of a message that is a row: without fields that no column is for, and with
-such fields."""
+"""Verdicts of a pass on a message that is a row.
+
+- `TAKEN`: each field of the message has a column.
+- `IGNORING`: the message has fields that no column is for.
+"""
 
 KEPT = 1 << 20
-"""The most entries, and the most places in the table of keys, whose memory is kept.
+"""Largest number of entries, and of places in the table of keys, whose memory is kept.
 
-The next batch uses it again. Memory beyond that, which a large message took, is given back.
+The next batch reuses kept memory. If a large message needed more, its memory is freed.
 """
 
 
 class OnePass(ABC):
-    """Pass of a format for some columns. Not for several threads at once.
+    """Pass of a format for some columns. Only one thread may use it at a time.
 
-    It keeps its numbers in `state`, since a compiled function can't change a number of
-    its caller's. From `items` on are the counts of the items of each space; behind them
-    are two more numbers a space for the format.
+    It keeps its numbers in the array `state`, because a compiled function can't change a
+    number of its caller. From the index `items` on, `state` has the number of items of each
+    space. After them it has two more numbers for each space, for the format's own use.
     """
 
     def __init__(
@@ -56,15 +59,15 @@ class OnePass(ABC):
         """Makes a pass.
 
         Args:
-            nodes: those of the columns.
-            items: the place in the state where the counts of items begin.
+            nodes: the nodes of the columns.
+            items: the index in the state where the counts of items begin.
             code: the compiled functions of the format.
-            texts: those with the function `copy_texts`, which copies strings.
-            copying: its arguments behind the messages' bytes, before those of
-                `CopyTexts`.
-            null: the length of a null among the messages.
-            defaults: as in `Gathered.of`.
-            by_key: as in `Gathered.of`.
+            texts: the compiled functions with `copy_texts`, which copies strings.
+            copying: arguments of `copy_texts` between the messages' bytes and the
+                arguments of `CopyTexts`.
+            null: the length of a null message; -1 distinguishes it from an empty message.
+            defaults: pairs of a node's number and the value that it has without an entry.
+            by_key: whether the entries of each map are sorted by their keys.
         """
         self._nodes = nodes
         self._items = items
@@ -78,14 +81,15 @@ class OnePass(ABC):
         self.entries = self.keys = np.zeros(0, np.int64)
 
     def ready(self) -> bool:
-        ready = self._code.ready()  # if it isn't, the other begins to be made beside it
+        # Both are asked, so that both begin to compile at the same time.
+        ready = self._code.ready()
         return ENTRIES_CODE.ready() and ready
 
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
         data, begins, ends = octets_of(messages, skip, null=self._null)
         longest = int((ends - begins).max(initial=0))
         size = int(ends[-1] - begins[0]) if len(ends) else 0
-        # memory costs nothing until something is written to it
+        # np.empty and np.zeros only reserve address space until memory is written to.
         room, keys = (
             2 * self._most_entries(size, len(messages)),
             2 * self._room_for_keys(longest),
@@ -128,24 +132,34 @@ class OnePass(ABC):
         longest: int,
         mask: npt.NDArray[np.uint8],
     ) -> None:
-        """Runs the compiled scanner: it writes the entries, and to `mask` what it took.
+        """Runs the compiled scanner, which writes the entries and the verdicts.
 
-        That is `TAKEN` or `IGNORING`.
+        Args:
+            data: the bytes of all messages.
+            begins: the index at which each message begins.
+            ends: the index at which each message ends.
+            longest: the bytes of the longest message.
+            mask: the verdicts: 0, `TAKEN` or `IGNORING` for each message; written.
         """
 
     @abstractmethod
     def _most_entries(self, size: int, messages: int) -> int:
-        """Most entries for so many messages of so many bytes in all."""
+        """Returns the largest possible number of entries.
+
+        Args:
+            size: the bytes of all messages.
+            messages: the number of messages.
+        """
 
     def _room_for_keys(self, _longest: int) -> int:
-        """Places in the table of keys for a message of so many bytes."""
+        """Returns the places in the table of keys that the longest message needs."""
         return 0
 
 
 def room_for_keys(length: int) -> int:
-    """Places in a table for the keys in so many bytes.
+    """Returns the number of places in a table for the keys in `length` bytes.
 
-    A power of two, and at least as large as the number of bytes.
+    It is a power of two, and at least `length`.
     """
     room = 64
     while room < length:

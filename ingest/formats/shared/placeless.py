@@ -1,4 +1,4 @@
-"""Fields in a message that no column is for, by the types of the columns."""
+"""Search for the fields of a message that no column is for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import map_type
 
 Open = Callable[[Any], Iterable[tuple[str | None, Any]]]
-"""Gives what is inside a value, or a type of a schema: fields by their names, entries of a map by
-their keys, items with None; nothing of a plain value."""
+"""Yields the members of a value, or of a schema's type, as pairs of a name and a member.
+
+The name is the name of a field, the key of a map's entry, or None for an item of a list. A
+plain value has no members.
+"""
 
 
 class Placeless:
-    """Finds the fields of a message's row that the columns have no place for.
+    """Finds the fields of a message's row that no column is for.
 
-    The types of the columns are read once: it is asked for each message that is decoded alone.
+    The types of the columns are read once, because each message that is decoded alone is
+    searched.
     """
 
     def __init__(self, columns: Columns, opened: Open) -> None:
@@ -26,9 +30,10 @@ class Placeless:
         self._columns = _Places(pa.struct(list(columns.arrow_schema)))
 
     def __call__(self, message: Any) -> Iterator[str]:
-        """Returns the paths of these fields.
+        """Yields the paths of these fields.
 
-        A path begins at the row. Names stand behind points, and each key of a map is `*`.
+        A path begins at the row. Its names are joined with dots, and each key of a map is
+        `*`.
         """
         row_path = self._row_path
         if row_path is None:
@@ -55,10 +60,14 @@ class Placeless:
 
 
 class _Places:
-    """The places inside values of a nested type; None is the place of a plain value.
+    """Members that a nested type has columns for.
 
-    `fields`: of a struct, by their names. `values`: of a map. `items`: of a list; of another type
-    its own.
+    A type that isn't nested is None instead of a `_Places`.
+
+    Attributes:
+        fields: the fields of a struct by name; None for another type.
+        values: the values of a map, or of a list whose items are entries of a map.
+        items: the items of a list; for another type this object itself.
     """
 
     def __init__(self, kind: pa.DataType) -> None:

@@ -1,4 +1,4 @@
-"""Reasons why a message is refused, and what becomes of timestamps that are too fine."""
+"""Refusal of a message with a reason, and the rule for timestamps that are too fine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ _OF_THE_SCHEMA = frozenset(
 
 
 class RefusedValueError(ValueError):
-    """Refusal of a value: a short reason to count by, and what was expected where.
+    """Refusal of a value.
 
-    Never the value: a path holds only names of the schema, and positions.
+    It never holds the value: its path has only names of the schema, and positions.
+
+    Attributes:
+        reason: a short reason to count by.
+        detail: the expected value, and the path at which it was expected.
     """
 
     def __init__(self, reason: str, message: str, path: str = "$") -> None:
@@ -36,19 +40,23 @@ class RefusedValueError(ValueError):
 
     @property
     def stage(self) -> str:
-        """Stage that refuses it.
+        """Stage that refuses the value.
 
-        The schema if the value is of its format but doesn't fit the columns.
+        `SCHEMA` if the value is of its format but doesn't fit the columns, else `VALUE`.
         """
         return SCHEMA if self.reason in _OF_THE_SCHEMA else VALUE
 
 
 def text_of(message: bytes, language: str) -> str:
-    """The text of a message in UTF-8.
+    """Returns the text of a message in UTF-8.
+
+    Args:
+        message: the message's bytes.
+        language: `JSON` or `CSV`, for the refusal.
 
     Raises:
-        RefusedValueError: it isn't UTF-8, or it begins with a byte-order mark, which the
-            language (`JSON`, `CSV`) doesn't have.
+        RefusedValueError: the message isn't UTF-8, or it begins with a byte-order mark,
+            which the language doesn't allow.
     """
     try:
         text = message.decode()
@@ -64,10 +72,11 @@ def text_of(message: bytes, language: str) -> str:
 
 
 class Truncation:
-    """Rule for timestamps that are finer than a column's, as the spec says it.
+    """Rule of the spec for timestamps finer than a microsecond, and flags of one message.
 
-    `done`: whether a timestamp of the message was truncated. `ignored`: whether the message
-    has a field that no column is for.
+    Attributes:
+        done: whether a timestamp of the message was truncated.
+        ignored: whether the message has a field that no column is for.
     """
 
     def __init__(self, finer: Finer = "truncate") -> None:
@@ -78,7 +87,7 @@ class Truncation:
         """Notes a timestamp that is finer than a microsecond.
 
         Raises:
-            RefusedValueError: the spec refuses such timestamps.
+            RefusedValueError: the spec has `finer: dead`, which refuses such timestamps.
         """
         if self._finer == "dead":
             raise RefusedValueError(

@@ -1,6 +1,6 @@
-"""Keys that a message has had, by their hashes.
+"""Table of the hashes of the keys that a message has had so far.
 
-Compiled. All messages share one table: entries of other messages count as empty.
+Compiled. All messages share one table. An entry of another message counts as empty.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ _U = np.uint64
 HASH_STEP = _U(0x9E3779B97F4A7C15)
 
 MESSAGES, KEYS_MASK = range(2, 4)
-"""Two places in the state of a pass with keys, after those of every pass (`onepass.py`).
+"""Places in the state of a pass with keys, after the places of every pass (`onepass.py`).
 
-- `MESSAGES`: how many messages were begun, ever. So each message has a number of its
-  own, and entries of the table of keys that other messages made don't count.
-- `KEYS_MASK`: the mask that makes a place in the table of keys of a hash.
+- `MESSAGES`: the number of messages that the pass has ever begun. It numbers each message,
+  so that entries that other messages made in the table of keys don't count.
+- `KEYS_MASK`: the mask that turns a hash into a place in the table of keys.
 """
 
 MOST_PROBES = 100
-"""Steps of the search for an equal key.
+"""Limit of the search for an equal key, in steps.
 
-By chance it never takes so many: the table is more than half empty.
+The table is more than half empty, so only crafted keys reach this limit.
 """
 
 
 @part
 def is_first(key_hash, message, mask, keys):
-    """Returns whether a message has not had this hash yet, and adds it.
+    """Adds a hash, and returns whether the message hasn't had it yet.
 
-    Also False if the search takes too long.
+    Also returns False if the search takes more than `MOST_PROBES` steps.
     """
     slot = key_hash & mask
     for _ in range(MOST_PROBES):
@@ -47,11 +47,17 @@ def is_first(key_hash, message, mask, keys):
 
 @part
 def hash_of(data, pos, n, end, number):
-    """Hash of n bytes from `pos` on, and of the number of the map or object that has the key.
+    """Returns the hash of a key and of the number of the map or object that has the key.
 
-    `end`: memory may be read up to this index. Where equal hashes matter, the bytes are
-    compared, or the message is left to the strict decoder: so nothing depends on hashes that
-    are hard to forge.
+    The hash is easy to forge. So where equal hashes matter, the bytes are compared, or the
+    message is left to the strict decoder.
+
+    Args:
+        data: the bytes.
+        pos: the index of the key's first byte.
+        n: the number of bytes of the key.
+        end: the index up to which memory may be read.
+        number: the number of the map or object.
     """
     h = _U(n) ^ _U(number) * HASH_STEP
     while n > 0 and pos + 8 <= end:

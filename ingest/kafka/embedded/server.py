@@ -1,6 +1,6 @@
 """A Kafka broker on 127.0.0.1, for `make demo`, `windrow broker run` and the tests.
 
-All of its files are in one folder.
+All of its files are in one folder:
 
     folder/ports.json          the ports and the cluster id; a restart keeps them
     folder/server.properties   written at each start from ports.json
@@ -11,10 +11,10 @@ All of its files are in one folder.
     folder/broker.log          the broker's output, appended
     folder/lock                locked while a process starts or stops the broker
 
-Kafka's jars are in a cache, which Maven fills once.
+Kafka's jars are in a cache. Maven fills the cache once.
 
-A pid file may outlive its process, and another program may then have the pid. So a
-process is signalled only if its start time is the broker's.
+A pid file may outlive its process, and another process may then have the pid. So a
+process is signalled only if its start time is the noted one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAVEN_SECONDS = 600
 
 
 def find_jars() -> Path:
-    """Folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache.
+    """Returns the folder with Kafka's jars: $WINDROW_KAFKA_JARS, or the project's cache.
 
     Maven fills the cache on first use.
 
@@ -73,13 +73,13 @@ def find_jars() -> Path:
 
 
 def root() -> Path:
-    """The checkout, or the current folder where windrow is an installed package."""
+    """Returns the checkout, or the current folder if windrow is an installed package."""
     checkout = Path(__file__).parents[4]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
 def _fetch(cache: Path) -> Path:
-    """Downloads the jars to another folder and renames it: a cache is always complete."""
+    """Downloads the jars to a temporary folder and renames it, so a cache is always complete."""
     maven = shutil.which("mvn")
     if maven is None:
         raise UnreachableError(
@@ -107,7 +107,7 @@ def _fetch(cache: Path) -> Path:
         try:
             jars.rename(cache)
         except OSError:
-            if not cache.is_dir():  # else another process was first, with the same jars
+            if not cache.is_dir():  # otherwise another process was first, with the same jars
                 raise
     return cache
 
@@ -140,7 +140,7 @@ class _Noted(msgspec.Struct, frozen=True):
 
 
 def note(file: Path, pid: int) -> psutil.Process:
-    """Writes a process into a file, whole or not at all; returns it."""
+    """Writes a process's pid and start time into a file, atomically; returns the process."""
     process, part = psutil.Process(pid), file.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(_Noted(pid, process.create_time())))
     part.replace(file)
@@ -148,7 +148,7 @@ def note(file: Path, pid: int) -> psutil.Process:
 
 
 def find_noted(file: Path) -> psutil.Process | None:
-    """The process that was noted in a file, if it still runs."""
+    """Returns the process that was noted in a file, or None if it has ended."""
     try:
         record = msgspec.json.decode(file.read_bytes(), type=_Noted)
         process = psutil.Process(record.pid)
@@ -161,7 +161,7 @@ def find_noted(file: Path) -> psutil.Process | None:
 def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -> None:
     """Signals processes, and kills those that haven't ended after some seconds.
 
-    psutil refuses to signal another process that has got the same pid since.
+    psutil never signals a different process that has the same pid now.
     """
     for current_signal in (sign, signal.SIGKILL):
         for process in processes:
@@ -172,7 +172,7 @@ def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -
 
 
 def ended_within(process: psutil.Process, seconds: float) -> bool:
-    """Waits for the end of a process, at most for some seconds; returns whether it came."""
+    """Waits up to `seconds` for the end of a process; returns whether it has ended."""
     deadline = time.monotonic() + seconds
     while not _has_ended(process):
         remaining_seconds = deadline - time.monotonic()
@@ -185,15 +185,15 @@ def ended_within(process: psutil.Process, seconds: float) -> bool:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Returns whether a process has ended, also as a zombie without other threads.
+    """Returns whether a process has ended; a zombie without other threads counts as ended.
 
-    A zombie may be the child of another process, which alone can reap it; psutil would
-    wait for that. But a zombie with threads hasn't ended: the first thread of a killed
-    JVM is a zombie while the others still hold files and ports.
+    Only a zombie's parent can reap it, and psutil would wait for that. But a zombie with
+    threads hasn't ended: the first thread of a killed JVM is a zombie while the others
+    still hold files and ports.
     """
     try:
         return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    # also psutil's ZombieProcess, raised where a zombie's threads can't be counted
+    # also psutil's ZombieProcess, which it raises if it can't count a zombie's threads
     except psutil.NoSuchProcess:
         return True
 
@@ -242,10 +242,10 @@ num.io.threads=4
 """
 """Settings of a single broker, with a replication factor of 1.
 
-Messages have old timestamps in tests and in the demo, so nothing expires by time unless
-a topic says so. Retention and compaction run often, for topics that ask for them. The
-broker's session is Kafka's own, 9 s, for which the controller waits after a kill: with a
-shorter one a busy machine takes a topic's leader away for a moment.
+Messages have old timestamps in tests and in the demo, so no message expires by time unless
+its topic sets a retention. Retention and compaction run often, for topics that use them. The
+broker's session timeout is Kafka's default of 9 s. After a kill the controller waits that
+long. With a shorter timeout, a busy machine loses a topic's leader for a moment.
 """
 
 
@@ -262,16 +262,17 @@ _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 class EmbeddedBroker:
     """A broker in a folder.
 
-    Any process may start, find or stop it: its state is in the folder, not in this object.
+    Any process may start, find or stop the broker: its state is in the folder, not in this
+    object.
     """
 
     def __init__(self, folder: Path, jars: Path | None = None, port: int | None = None) -> None:
         """Starts nothing yet.
 
         Args:
-            folder: of its files.
-            jars: the folder with Kafka's; None: they are found, or fetched, once it starts.
-            port: None: that of the last start, or a free one.
+            folder: the folder of the broker's files.
+            jars: the folder with Kafka's jars; None: `find_jars` finds it at the start.
+            port: the broker's port; None: the port of the last start, or a free one.
         """
         self._folder = folder.resolve()
         self._jars = jars and jars.resolve()
@@ -280,7 +281,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The broker's address, 127.0.0.1 and its port.
+        """The broker's address: 127.0.0.1 and its port.
 
         Raises:
             UnreachableError: no broker was ever started in this folder.
@@ -295,11 +296,11 @@ class EmbeddedBroker:
         return f"127.0.0.1:{ports.broker}"
 
     def running(self) -> bool:
-        """True if the broker's process lives."""
+        """Returns whether the broker's process lives."""
         return self.process() is not None
 
     def stopped(self) -> bool:
-        """True if any process has called `stop` since the last start; False after a crash."""
+        """Returns whether `stop` was called since the last start, by any process."""
         return (self._folder / "stopped").exists()
 
     def start(self) -> Self:
@@ -308,9 +309,9 @@ class EmbeddedBroker:
         A broker that already runs in this folder is used.
 
         Raises:
-            SpecError: it already runs on another port.
+            SpecError: the broker already runs on another port.
             UnreachableError: Java is missing, a port is taken, or the broker does not
-                start; with the last lines of its log.
+                start. The text has the last lines of the broker's log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._lock_folder():
@@ -337,7 +338,7 @@ class EmbeddedBroker:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Sends SIGKILL, as a crash of the broker."""
+        """Sends SIGKILL, which simulates a crash of the broker."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:
@@ -380,8 +381,8 @@ class EmbeddedBroker:
     def _format(self) -> None:
         """Formats the storage, once.
 
-        Storage that isn't formatted completely has never held any data, so it is deleted
-        and formatted again.
+        Storage that isn't formatted completely has never held any data. So it is deleted and
+        formatted again.
         """
         done = self._folder / "formatted"
         ports = self._read("ports.json", _Ports)
@@ -482,7 +483,7 @@ class EmbeddedBroker:
             process = self.process()
             if process is not None:
                 if sign == signal.SIGTERM:
-                    # before the signal: whoever sees the end has to see that it was wanted
+                    # before the signal: a process that sees the end must see that it was wanted
                     (self._folder / "stopped").touch()
                 end([process], sign, _STOP_SECONDS)
             (self._folder / "broker.pid").unlink(missing_ok=True)
@@ -494,14 +495,14 @@ class EmbeddedBroker:
             self._child = None
 
     def process(self) -> psutil.Process | None:
-        """The broker's process, if it runs."""
+        """Returns the broker's process, or None if it doesn't run."""
         return find_noted(self._folder / "broker.pid")
 
     # ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        """Locks the folder: of two starts at once, the second finds the first one's broker."""
+        """Locks the folder, so the second of two simultaneous starts finds the first's broker."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -513,14 +514,14 @@ class EmbeddedBroker:
             return None
 
     def _write(self, name: str, content: bytes) -> None:
-        """Writes a file completely or not at all, also if this process is killed."""
+        """Writes a file completely or not at all, even if this process is killed."""
         part = self._folder / f"{name}.part"
         part.write_bytes(content)
         part.replace(self._folder / name)
 
 
 def free_port(*others: int) -> int:
-    """Finds a free port of this machine, none of the others."""
+    """Returns a free port of this machine that is none of the others."""
     for port in random.SystemRandom().sample(range(*_PORTS), 200):
         if port not in others and _is_free(port):
             return port
@@ -542,9 +543,9 @@ def _is_free(port: int) -> bool:
 
 
 def _cluster_id() -> str:
-    """Makes a UUID in Kafka's form, 22 characters of URL-safe base64.
+    """Makes a UUID in Kafka's form: 22 characters of URL-safe base64.
 
-    It doesn't begin with a dash, which Kafka's command line would take for an option.
+    It doesn't begin with a dash, because Kafka's command line would take it for an option.
     """
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return text if not text.startswith("-") else _cluster_id()

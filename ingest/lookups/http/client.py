@@ -1,7 +1,7 @@
-"""Connections to an HTTP service, within bounds of time, size and rate.
+"""Connections to an HTTP service, with limits of time, size and rate.
 
-They are httpx2's, without its client, which would keep cookies, follow redirects, go by the
-environment's proxies, and unpack answers.
+They are connections of httpcore2. The client of httpx2 isn't used: it would keep cookies,
+follow redirects, use the environment's proxies, and decompress answers.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from windrow.ingest.settings.secrets import Secret, read
 T = TypeVar("T")
 
 MOST_BYTES = 4 << 20
-"""The most bytes of an answer."""
+"""Size limit of an answer, in bytes."""
 
 MOST_FAILURES = 20
-"""The tries that may fail one after the other, of all requests of a task."""
+"""Number of failed tries in a row, over all requests of a task, after which the task gives up."""
 
 _AGAIN = {408, 425, 429}
-"""The statuses below 500 by which a service asks for another try."""
+"""Statuses below 500 after which the request is tried again."""
 
 
 _NETWORK = (httpcore2.NetworkError, httpcore2.TimeoutException)
 
 Certificates: TypeAlias = tuple[str | None, str | None, str | None, Secret | None]
-"""Files of the authorities to trust, of a certificate and its key; where the key's password is."""
+"""Files of trusted authorities, a certificate and its key; reference to the key's password."""
 
 
 def context_of(tls: Certificates) -> ssl.SSLContext:
-    """Makes the settings of TLS.
+    """Makes the TLS context.
 
     Raises:
-        SpecError: a file can't be read, or the key isn't the certificate's.
+        SpecError: a file can't be read, or the key doesn't belong to the certificate.
     """
     ca, certificate, key, secret = tls
     password = read(secret, "from.tls.key_password") if secret is not None else ""
     try:
         context = ssl.create_default_context(cafile=ca) if ca else httpcore2.default_ssl_context()
-        if certificate is not None:  # without a password nobody is asked for one
+        if certificate is not None:  # with "" as password, OpenSSL doesn't prompt for one
             context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise SpecError(
@@ -63,16 +63,23 @@ def context_of(tls: Certificates) -> ssl.SSLContext:
 
 
 class AgainError(Exception):
-    """A try failed: why, without payload, and how many seconds the service asks to wait."""
+    """A failed try.
+
+    Attributes:
+        args: the reason, without payload; the seconds that the service asks to wait.
+    """
 
 
 class Client:
     """Connections of one task, for several threads.
 
-    `origin`: scheme, host and port; `headers`: reads the headers with their secrets, at first and
-    when the service refuses these; `timeout`: the seconds of a request with all its tries, and
-    with the waits that the service asks for; `interval`: the seconds between two requests, which
-    don't count.
+    Args:
+        origin: scheme, host and port.
+        headers: reads the headers and their secrets, first and after each refusal (401).
+        timeout: seconds for a request with all its tries. Waits that the service asks for
+            count; waits for `interval` don't count.
+        interval: seconds between two requests.
+        context: the TLS context.
     """
 
     def __init__(
@@ -99,7 +106,11 @@ class Client:
     ) -> tuple[T, int]:
         """Sends a request until it is answered; returns the answer and the number of tries.
 
-        `understood` makes the answer of a status and a body, which is None if it is too large.
+        Args:
+            target: path and query.
+            body: the body of a POST; None for a GET.
+            understood: turns status and body into the answer. The body is None if it is too
+                large. An AgainError leads to another try.
 
         Raises:
             UnreachableError: no try was answered in time, or too many failed in a row.
@@ -125,9 +136,9 @@ class Client:
             if not isinstance(error, AgainError):
                 return False
             wait = error.args[1]
-            until -= wait  # which is a turn's, and no failure's
+            until -= wait  # the next turn waits this long, and `once` adds a turn's time to `until`
             with self._lock:
-                self._failures += not wait  # a service that asks to wait is up
+                self._failures += not wait  # a service that asks to wait is up: it is no failure
                 may_retry = self._failures < MOST_FAILURES and time.monotonic() < until
                 self._next = max(self._next, time.monotonic() + wait * may_retry)
             return may_retry and not self._failed
@@ -150,7 +161,7 @@ class Client:
             return self._headers != refused
 
     def _take_turn(self) -> None:
-        """Waits until the rate, and what the service asked for, allow another request.
+        """Waits until the rate and the service's own wait allow another request.
 
         Raises:
             AgainError: another thread has given up.
@@ -165,10 +176,19 @@ class Client:
     def _send(
         self, target: bytes, body: bytes | None, remaining_seconds: float
     ) -> tuple[int, bytes | None]:
-        """Sends a request once. `remaining_seconds`: the seconds for this try and those after it.
+        """Sends a request once.
+
+        Args:
+            target: path and query.
+            body: the body of a POST; None for a GET.
+            remaining_seconds: seconds for this try and all later tries together.
+
+        Returns:
+            The status, and the body; None for a body that is too large.
 
         Raises:
-            AgainError: another try may mend it.
+            AgainError: the try failed, and another one may succeed.
+            SpecError: a header can't be sent.
         """
         seconds, content, base_url = (
             max(0.1, min(remaining_seconds, self._timeout / 3)),
@@ -208,7 +228,10 @@ class Client:
 
 
 def _asked_wait(headers: list[tuple[bytes, bytes]]) -> float:
-    """The seconds that a Retry-After asks for, as a number or a date; 0 without one."""
+    """Returns the seconds that a Retry-After header asks for; 0 without such a header.
+
+    The header has a number of seconds or a date.
+    """
     text = next((v.decode("latin-1") for n, v in headers if n.lower() == b"retry-after"), "")
     with suppress(ValueError, TypeError):
         date = text if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)

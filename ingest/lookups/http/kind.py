@@ -1,4 +1,4 @@
-"""Settings of a service that rows are looked up in."""
+"""Settings of an HTTP service as a lookup source."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _URL = re.compile(
     r"(?::[0-9]{1,4}|:[1-5][0-9]{4})?)((?:/[!-~]*)?(?:\?[!-~]*)?)"
 )
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|sig|token", re.IGNORECASE)
-"""In the name of a header or a parameter: its value has to be taken for a secret."""
+"""Pattern in the name of a header or parameter whose value may be a secret."""
 
 _OWN = {"accept-encoding", "content-length", "host", "transfer-encoding"}
-"""Headers that belong to the connection."""
+"""Headers that the connection sets itself."""
 
 
 def _url(value: str) -> str:
@@ -59,7 +59,7 @@ def _url(value: str) -> str:
 
 
 class HttpSection(SourceSection):
-    """A service that answers in JSON, as it is when a window is read."""
+    """A service that answers in JSON. It is asked while a window is read."""
 
     http: Annotated[Text, AfterValidator(_url), Values("`https://HOST/PATH/{column}`")] = Field(
         description=(
@@ -132,7 +132,11 @@ class HttpSection(SourceSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds a request without a key, or for one key and many, and a secret in the open."""
+        """Yields the mistakes of a request.
+
+        The request has no key; it mixes places for one key and for a batch; a secret is
+        written out or would be sent unencrypted; a header or `tls` can't be set.
+        """
         url = str(written.get("http"))
         in_lists = {in_list for _, in_list in _places(url, written.get("body"))}
         if len(in_lists) != 1:
@@ -163,7 +167,8 @@ class HttpSection(SourceSection):
 
     def source(self, folder: Path) -> LookupSource:
         with require_extra("http", "A service can't be asked"):
-            from windrow.ingest.lookups.http.source import HttpSource  # loads Arrow
+            # imported here: it loads Arrow
+            from windrow.ingest.lookups.http.source import HttpSource
         from windrow.ingest.schema.user_code import ModelReference
 
         match = _URL.fullmatch(self.http)

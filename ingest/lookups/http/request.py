@@ -1,4 +1,4 @@
-"""Requests with places for keys: `{column}` in an address, or as a text of a JSON body."""
+"""Requests with places for keys: `{column}` in an address, or as a string of a JSON body."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from urllib.parse import quote, unquote
 import msgspec
 
 LONGEST_TARGET = 8192
-"""The most characters of a path with its query, which is what servers take."""
+"""Length limit of a path with its query, in characters. Servers refuse longer ones."""
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 class UnaskableError(ValueError):
-    """A key that would make another address; without its value."""
+    """A key that can't be put into the address. The text doesn't have its value."""
 
 
 def target_of(template: str, key: Mapping[str, Any]) -> bytes:
-    """Makes path and query for a key, percent-encoded.
+    """Returns path and query for a key, percent-encoded.
 
     Raises:
-        UnaskableError: the key would lead elsewhere, or is too long.
+        UnaskableError: the key is empty, would lead to another path, or is too long.
     """
     path, mark, query = template.partition("?")
     if "" in map(key.get, PLACE.findall(path)):
@@ -32,7 +32,7 @@ def target_of(template: str, key: Mapping[str, Any]) -> bytes:
         PLACE.sub(lambda match: quote(_text(key[match[1]]), safe=""), part)
         for part in (path, query)
     )
-    # servers and proxies resolve such segments, also percent-encoded ones
+    # servers and proxies resolve the segments . and .., also percent-encoded ones
     if {".", ".."} & set(re.split(r"[/\\]", unquote(path))):
         raise UnaskableError("it leads to another path")
     if len(path + query) > LONGEST_TARGET:
@@ -51,7 +51,11 @@ def places(body: object, *, in_list: bool = False) -> Iterator[tuple[str, bool]]
 
 
 def fill_body(body: Any, keys: Sequence[Mapping[str, Any]]) -> Any:
-    """Puts keys into a body: of a list of one item with a place it makes an item for each key."""
+    """Returns a body with keys in its places.
+
+    A list of one item that has a place gets such an item for each key. Any other place gets
+    the first key.
+    """
     if isinstance(body, dict):
         return {name: fill_body(child, keys) for name, child in body.items()}
     if isinstance(body, list):

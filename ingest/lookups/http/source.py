@@ -1,4 +1,4 @@
-"""A service, asked for keys by HTTP; its answers are JSON."""
+"""An HTTP service as a lookup source; its answers are JSON."""
 
 from __future__ import annotations
 
@@ -29,26 +29,34 @@ from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.secrets import Secret, read
 
 _OF_SETTINGS = {401, 403, 405, 406, 407, 411, 415, 426}
-"""Statuses that aren't about a key: all requests would get them."""
+"""Statuses that don't depend on the key, so every request would get them."""
 
 _WHOLE = {200, 201, 203}
-"""Statuses of a whole answer. That of 206 is a part, and that of 202 comes later."""
+"""Statuses of a complete answer. 206 is a part of an answer, and 202 promises a later answer."""
 
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-"""Gives the fields of an object, as they are written; of a name that is there twice the last."""
+"""Decodes an object to its fields as raw JSON. If a name is there twice, the last one counts."""
 
 
 @dataclass(frozen=True)
 class HttpSource:
     """A service.
 
-    `origin`: its scheme, host and port; `target`, `body`: the request with its places, the
-    body in JSON; `key_columns`: the columns of the places; `batch`: the most keys of a request;
-    None for a single one, whose answer needn't say its key. `results`: the names that lead to the
-    rows in an answer; `tls`: as of `context_of`; `timeout`: the seconds of one request;
-    `concurrency`: the requests at once of a task; `per_second`: those of all tasks; `token`: is
-    sent as `Authorization: Bearer`.
+    Attributes:
+        origin: scheme, host and port.
+        target: path and query, with places `{column}` for keys.
+        body: the body as JSON text, with places for keys; None for a GET.
+        key_columns: the columns of the places.
+        batch: keys per request; None: one key, and the answer needn't repeat it.
+        model: the schema of the rows in an answer.
+        results: the names that lead to the rows in an answer.
+        headers: names and values of the headers.
+        tls: the arguments of `context_of`.
+        timeout: seconds for one request with all its tries.
+        concurrency: simultaneous requests of one task.
+        per_second: requests per second of all tasks together; None for no limit.
+        token: reference to the token for `Authorization: Bearer`.
     """
 
     origin: str
@@ -77,11 +85,11 @@ class HttpSource:
         return ""
 
     def hold(self, _version: str, tasks: int) -> AbstractContextManager[str]:
-        """Gives the number of tasks, which share the rate."""
+        """Returns the number of tasks as the version to open, because tasks share the rate."""
         return nullcontext(str(tasks))
 
     def schema(self) -> pa.Schema:
-        """The model's columns. Of a key that is a whole number any one may be asked for."""
+        """Returns the model's columns. A key that is a whole number is int64, to fit every key."""
         integer_columns = [c.name for c in self.columns.columns if pa.types.is_integer(c.type)]
         wide = {name: pa.int64() for name in self.key_columns if name in integer_columns}
         return pa.schema([(c.name, wide.get(c.name, c.type)) for c in self.columns.columns])
@@ -146,7 +154,12 @@ class _Asker:
         self._client.close()
 
     def answers(self, keys: pa.Table) -> Answers:
-        """Asks for keys; where several are refused together, for half of them at a time."""
+        """Asks for keys. If a batch of keys is refused, each half of it is asked for again.
+
+        Raises:
+            SpecError: the answers take too much memory, or the settings can't be used.
+            UnreachableError: the service doesn't answer.
+        """
         rows, refused = list[Sequence[object]](), dict[str, list[Sequence[object]]]()
         key_columns, threads = self._schema.names[: keys.num_columns], self._source.concurrency
         key_rows, batch_size = keys.to_pylist(), self._source.batch or 1
@@ -182,7 +195,11 @@ class _Asker:
         return Answers(_table(rows, self._schema), requests, refused_tables)
 
     def _ask(self, keys: Sequence[Mapping[str, Any]]) -> tuple[list[bytes] | str, int]:
-        """Asks for some keys; returns the rows as they are written, or why these are refused."""
+        """Sends one request for some keys.
+
+        Returns:
+            The rows as raw JSON, or the reason why the keys are refused; the number of tries.
+        """
         try:
             target = target_of(self._source.target, keys[0])
         except UnaskableError as error:
@@ -191,11 +208,18 @@ class _Asker:
         return self._client.ask(target, body, self._parse)
 
     def _parse(self, status: int, body: bytes | None) -> list[bytes] | str:
-        """As `_ask`, of one response.
+        """Reads one response.
+
+        Args:
+            status: the HTTP status.
+            body: the body; None if it is too large.
+
+        Returns:
+            The rows as raw JSON, or the reason why the keys are refused.
 
         Raises:
-            AgainError: it is no JSON.
-            SpecError: the service refuses all requests that are made like this one.
+            AgainError: the body is no JSON.
+            SpecError: the service would refuse every request with these settings.
         """
         is_batched = self._source.batch is not None
         if status == 204 or (status == 404 and not is_batched):
@@ -218,16 +242,23 @@ class _Asker:
             return f"Expected one object, or one list of objects - at {path}"
         except (msgspec.DecodeError, UnicodeDecodeError):
             with suppress(ValueError, RecursionError):
-                json.loads(body)  # takes what some services write, and no other try mends
+                # json.loads accepts these values; another try would get the same answer
+                json.loads(body)
                 return "its answer has NaN, Infinity or half a surrogate pair"
             raise AgainError("what it answered is no JSON", 0) from None
 
     def _decode(
         self, rows: list[bytes] | str, key: Sequence[object]
     ) -> Sequence[list[object]] | str:
-        """The values of rows; or why they, or one of them, can't be used.
+        """Decodes the rows of an answer.
 
-        `key`: of a request for one key. A row of its answer needn't repeat it, and gets it.
+        Args:
+            rows: the rows as raw JSON, or the reason of a refusal, which is returned.
+            key: the key of a request for one key. A row of its answer needn't repeat the key,
+                so the key is written into the row.
+
+        Returns:
+            The values of each row, or the reason why a row can't be used.
         """
         if isinstance(rows, str):
             return rows
@@ -260,16 +291,24 @@ def _table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
 
 
 def _rows_in(body: bytes, names: Sequence[str], *, is_batched: bool) -> list[bytes]:
-    """The rows in an answer, each as it is written; in that for one key null is none.
+    """Returns the rows in an answer, each as raw JSON.
+
+    In an answer for one key, null means no row.
+
+    Args:
+        body: the answer.
+        names: the names that lead to the rows.
+        is_batched: whether the request was for a batch of keys.
 
     Raises:
-        msgspec.DecodeError: it is no JSON; KeyError, msgspec.ValidationError: it has no rows
-            there, or a name on the way twice.
+        msgspec.DecodeError: the answer is no JSON.
+        KeyError: a name is missing, or it is there twice.
+        msgspec.ValidationError: there are no rows at the end of the names.
     """
     raw = msgspec.json.decode(body, type=msgspec.Raw)
     for name in names:
         inner = _OBJECT.decode(raw)
-        # numbers stay texts: Python makes none of more than 4,300 digits
+        # numbers stay text: Python refuses to parse an integer of more than 4,300 digits
         fields = json.loads(bytes(raw), object_pairs_hook=list, parse_int=str)
         if [field_name for field_name, _ in fields].count(name) > 1:
             raise KeyError(name)

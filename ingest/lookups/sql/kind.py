@@ -1,4 +1,4 @@
-"""Settings of a database that rows are looked up in."""
+"""Settings of a database as a lookup source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _by_reference(value: object) -> object:
 
 
 class SqlSection(SourceSection):
-    """A table or view of PostgreSQL, MySQL or SQLite, as it is when a window is read."""
+    """A table or view of PostgreSQL, MySQL or SQLite. It is asked while a window is read."""
 
     sql: Annotated[
         Text,
@@ -74,7 +74,8 @@ class SqlSection(SourceSection):
     )
 
     def source(self, folder: Path) -> LookupSource:
-        from windrow.ingest.lookups.sql.source import SqlSource  # loads SQLAlchemy
+        # imported here: it loads SQLAlchemy's dialects and Arrow
+        from windrow.ingest.lookups.sql.source import SqlSource
 
         url, password = self.sql, self.password
         assert not isinstance(password, str), "refused above"

@@ -1,4 +1,4 @@
-"""A table or view of a database, asked for some keys at a time by SQLAlchemy."""
+"""A table or view of a database as a lookup source, by SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -48,12 +48,19 @@ from windrow.ingest.settings.libpq import TCP
 from windrow.ingest.settings.secrets import Secret, read
 
 KEYS_A_QUESTION = 1000
-"""The most keys that a database is asked for at once."""
+"""Largest number of keys in one query."""
 
 
 @dataclass(frozen=True)
 class SqlSource:
-    """A table or view. `timeout`: milliseconds that the database may take for a question."""
+    """A table or view.
+
+    Attributes:
+        url: SQLAlchemy's URL, without a password.
+        relation: the name of the table or view, perhaps with its schema.
+        password: the password of the URL's user; None if there is none.
+        timeout: milliseconds that the database may take for one query.
+    """
 
     url: str
     relation: str
@@ -77,10 +84,10 @@ class SqlSource:
 
     @contextmanager
     def hold(self, _version: str, _tasks: int) -> Iterator[str]:
-        """Holds one state of a PostgreSQL database for all tasks: yields its snapshot's name.
+        """Holds a snapshot of a PostgreSQL database for all tasks, and yields its name.
 
-        Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". MySQL
-        and SQLite have none to share.
+        Tasks import the snapshot; see "Snapshot Synchronization Functions" in PostgreSQL's
+        documentation. MySQL and SQLite can't share a snapshot, so "" is yielded.
         """
         if self._dialect != "postgresql":
             yield ""
@@ -126,7 +133,7 @@ class SqlSource:
                     connection.exec_driver_sql(begin)
                 table = self._reflect(connection)
                 collations = _collations(connection, table) if self._dialect == "mysql" else {}
-                if self._dialect == "sqlite":  # which has texts that aren't UTF-8, too
+                if self._dialect == "sqlite":  # a text in SQLite may be invalid UTF-8
                     cast("Any", connection.connection.driver_connection).text_factory = bytes
                 return _Client(self.identity, connection, table, collations)
         except BaseException:
@@ -146,8 +153,8 @@ class SqlSource:
         if self._dialect == "mysql":
             seconds = self.timeout / 1000
             begin = _MYSQL.format(seconds=seconds, milliseconds=self.timeout)
-            # with this charset nothing in a key can end the text that it is in; a server that is
-            # gone is waited for some seconds longer than one that ends the question itself
+            # With utf8mb4 no character of a key can end the quoted text around it. The client
+            # waits 10 s longer than the server, so that a server that is up ends the query itself.
             connect_args = {
                 "charset": "utf8mb4",
                 "init_command": begin,
@@ -186,7 +193,10 @@ class SqlSource:
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Makes windrow's errors of the database's, without their texts: these may have values."""
+        """Turns the database's errors into windrow's.
+
+        The database's texts are left out if they may have values of rows.
+        """
         try:
             yield
         except DBAPIError as error:
@@ -204,7 +214,7 @@ class SqlSource:
                     "Mend the value, or look up another column.",
                 ) from None
             of_settings = state.startswith(_OF_SETTINGS)
-            # the beginning of the driver's words, which may go on with what was asked
+            # only the first line: the driver may add the query and its values after it
             line = str(error.orig).strip().partition("\n")[0][:200]
             reason = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
@@ -234,7 +244,7 @@ _DRIVERS = {
     "postgresql": ("postgresql+psycopg", "postgres"),
     "mysql": ("mysql+pymysql", "mysql"),
 }
-"""SQLAlchemy's name of each driver, and the extra that it is installed by."""
+"""SQLAlchemy's name of each driver, and windrow's extra that installs the driver."""
 
 _MYSQL = (
     "SET time_zone = '+00:00', wait_timeout = 28800"
@@ -242,39 +252,45 @@ _MYSQL = (
     ", idle_readonly_transaction_timeout = 0 */"
     " /*!50708 , max_execution_time = {milliseconds} */"
 )
-"""How a connection begins. MariaDB alone reads the first comment, and MySQL the second."""
+"""First statement of a connection. Only MariaDB reads the first comment, only MySQL the second."""
 
 _BEGIN = {
     "postgresql": "SET datestyle = 'ISO'; SET timezone = 'UTC'; SET extra_float_digits = 3",
     "mysql": "START TRANSACTION READ ONLY",
 }
-"""How a worker's transaction begins. A server of PostgreSQL's may write dates, instants and floats
-in another way by default, or cut their digits.
+"""First statement of a worker's transaction.
+
+By default, a PostgreSQL server may write dates, instants and floats in another way, or cut
+their digits.
 """
 
 _OF_SETTINGS = (
     *("28", "3D", "3F", "42"),
     *("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_ERROR", "SQLITE_NOTADB"),
 )
-"""How a state begins of a user, a database, a schema, a name or a right that isn't there, and of
-a file that is no database. No other try mends it.
+"""Beginnings of the states of errors that another try doesn't repair.
+
+A user, database, schema, name or right is missing, or a file is no database.
 """
 
 _NO_SNAPSHOT = "42704"
 _CANCELLED = ("57014", "70100", "error 3024")
-"""A question that took too long: for PostgreSQL, MariaDB and MySQL."""
+"""States of a query that took too long, for PostgreSQL, MariaDB and MySQL."""
 
 _AS_TEXTS, _PLAINLY = (types.Date, types.DateTime, types.Uuid), types.NullType()
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-"""A UUID as PostgreSQL writes it; other texts aren't equal to it."""
+"""Pattern of a UUID as PostgreSQL writes it. Any other text equals no UUID."""
 
 _PLAIN = ("", "08", "53", "55", "57")
-"""Classes of SQLSTATE whose texts have no values; empty: the server was not reached."""
+"""Classes of SQLSTATE whose texts have no values; "" if the server was not reached."""
 
 
 def _state(error: DBAPIError) -> str:
-    """SQLSTATE, what SQLite calls its errors, or MySQL's number of one that has no state."""
+    """Returns the SQLSTATE, SQLite's name of the error, or `error N` with MySQL's number N.
+
+    MySQL's number is taken if the state is the general one, HY000. "" if there is no state.
+    """
     sqlstate = getattr(error.orig, "sqlstate", None) or getattr(
         error.orig, "sqlite_errorname", None
     )
@@ -284,7 +300,7 @@ def _state(error: DBAPIError) -> str:
 
 
 def _close(connection: Connection) -> None:
-    """Gives a connection up, whatever became of it."""
+    """Closes a connection, and ignores errors of a broken one."""
     with suppress(SQLAlchemyError):
         connection.close()
 
@@ -293,7 +309,12 @@ def _close(connection: Connection) -> None:
 class _Client:
     """A connection in a worker, and the columns of the relation.
 
-    `collations`: of texts that can't have all characters.
+    Attributes:
+        identity: the source's identity, for messages.
+        connection: the open connection, inside a transaction.
+        table: the relation and its columns.
+        collations: the collations of columns whose character set lacks some characters, by
+            column name.
     """
 
     identity: str
@@ -315,8 +336,8 @@ class _Client:
         keys = self._possible(keys)
         key_columns = [self._comparable(self.table.c[name]) for name in keys.column_names]
         selected_columns = [self.table.c[name] for name in columns.names]
-        # values as the driver gives them, not as SQLAlchemy would make them by the column's type;
-        # PostgreSQL has dates and instants that Python hasn't, so these are texts
+        # values as the driver gives them, without SQLAlchemy's conversion by the column's type;
+        # PostgreSQL has dates and instants that Python can't represent, so they are read as text
         texts = _AS_TEXTS if self.connection.dialect.name == "postgresql" else ()
         query = select(
             *(
@@ -330,7 +351,7 @@ class _Client:
             rows_per_question.append(self.connection.execute(query.where(equal)).all())
         arrays, unfit = [], dict[int, str]()
         for n, (column, field) in enumerate(zip(selected_columns, columns, strict=True)):
-            # spaces that pad a CHAR don't count when it is compared
+            # databases ignore the padding of a CHAR when they compare it
             padded = str if isinstance(column.type, types.CHAR) else ()
             values = (row[n] for rows in rows_per_question for row in rows)
             stripped = [v.rstrip(" ") if isinstance(v, padded) else v for v in values]
@@ -343,7 +364,10 @@ class _Client:
         return Answers(rows.filter(reasons.is_null()), len(rows_per_question), refused)
 
     def _possible(self, keys: pa.Table) -> pa.Table:
-        """The keys without those that no value of a database is: texts with NUL, or no UUIDs."""
+        """Drops keys that no value of a database can equal.
+
+        They are texts with NUL, and texts for a UUID column that are no UUIDs.
+        """
         for name in keys.column_names:
             if isinstance(self.table.c[name].type, types.Uuid):
                 keys = keys.filter(pc.match_substring_regex(keys[name], _UUID))
@@ -354,9 +378,14 @@ class _Client:
     def _equal(
         self, key_columns: list[ColumnElement[Any]], keys: list[list[Any]]
     ) -> ColumnElement[bool]:
-        """Says that columns have one of the keys, of which each has a list of values.
+        """Returns the condition that the key columns equal one of the keys.
 
-        PostgreSQL gets each list as an array, since a thousand parameters cost much more.
+        PostgreSQL gets each list of values as one array, because a thousand parameters cost
+        much more.
+
+        Args:
+            key_columns: the columns that are compared.
+            keys: the values of the keys, one list per column.
         """
         if self.connection.dialect.name == "postgresql":
             arrays = [literal(v, ARRAY(c.type)) for v, c in zip(keys, key_columns, strict=True)]
@@ -370,7 +399,11 @@ class _Client:
         )
 
     def _comparable(self, column: Column[Any]) -> ColumnElement[Any]:
-        """The column, for keys that may be too large for its type, or have other characters."""
+        """Returns the column in a form that can be compared with every key.
+
+        A key may be too large for the column's type, or have characters that its character
+        set lacks.
+        """
         if isinstance(column.type, types.Integer):
             return type_coerce(column, types.BigInteger())
         if isinstance(column.type, types.Uuid):
@@ -382,7 +415,13 @@ class _Client:
 
 
 def _array(values: Sequence[Any], field: pa.Field, unfit: dict[int, str]) -> pa.Array:
-    """The values of a column; of a row with one that it can't have null, and why in `unfit`."""
+    """Returns the values of a column; null for values that don't fit its type.
+
+    Args:
+        values: the driver's values.
+        field: the column.
+        unfit: gets the reason for each row with such a value, by the row's number.
+    """
     try:
         return _to_arrow(values, field.type)
     except _MISFIT:
@@ -400,11 +439,11 @@ _MISFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 def _to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Arrow's values of a driver's: in SQLite any value may be in any column."""
+    """Converts a driver's values to Arrow. In SQLite a column may have values of any type."""
     value_types = set(map(type, values))
     if pa.types.is_floating(kind):
         values = [_FLOATS.get(value, value) for value in values]
-    if pa.types.is_integer(kind) and float in value_types:  # of 1.5 Arrow would make 1
+    if pa.types.is_integer(kind) and float in value_types:  # Arrow would turn 1.5 into 1
         return pa.array(values, pa.float64()).cast(kind)
     if pa.types.is_temporal(kind) and str in value_types:
         return pa.array(values, pa.string()).cast(kind)
@@ -412,11 +451,14 @@ def _to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 _FLOATS = {b"NaN": float("nan"), b"-0.0": -0.0}
-"""How a windrow table of SQLite has what SQLite itself would change (`sinks.sqlite.columns`)."""
+"""Floats that a windrow table in SQLite stores as bytes, because SQLite would change them.
+
+See `sinks.sqlite.columns`.
+"""
 
 
 def _collations(connection: Connection, table: Table) -> dict[str, str]:
-    """The collations of a MySQL table's columns that can't have all characters."""
+    """Returns the collations of a MySQL table's text columns that aren't utf8mb4, by column."""
     query = (
         "SELECT column_name, collation_name FROM information_schema.columns"
         " WHERE table_schema = coalesce(:schema, database()) AND table_name = :name"
@@ -427,12 +469,15 @@ def _collations(connection: Connection, table: Table) -> dict[str, str]:
 
 
 def _answering_rows(rows: pa.Table, row_counts: list[int], keys: pa.Table) -> pa.Array:
-    """The numbers of the rows that are equal to a key of the question that found them.
+    """Returns the numbers of the rows whose key is exactly a key of the query that found them.
 
-    A database may take texts for equal that differ, in upper and lower case for example: then a
-    row answers several questions.
+    A database may treat different texts as equal, for example in upper and lower case. Then
+    several queries find the same row.
 
-    `row_counts`: how many rows each question has found.
+    Args:
+        rows: the rows of all queries, one query after the other.
+        row_counts: the number of rows that each query found.
+        keys: all keys; each query has the next `KEYS_A_QUESTION` of them.
     """
     key_frame = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(ROW_NUMBER)
     row_frame = cast(
@@ -446,10 +491,10 @@ def _answering_rows(rows: pa.Table, row_counts: list[int], keys: pa.Table) -> pa
 
 
 class _Characters(types.TypeDecorator[str]):
-    """A text of MySQL's in another character set than that of all characters.
+    """A MySQL text column whose character set isn't utf8mb4.
 
-    A key in the column's own one can be compared with it. Characters that it lacks are question
-    marks then.
+    The key is cast to the column's character set, so that they can be compared. Characters
+    that this set lacks become question marks.
     """
 
     impl, cache_ok = types.Text, True
@@ -464,7 +509,7 @@ class _Characters(types.TypeDecorator[str]):
 
 
 def _arrow(kind: types.TypeEngine[Any], dialect: str) -> pa.DataType | None:
-    """The type that a windrow table has for a column's; None if it has none."""
+    """Returns the Arrow type for a database's column type; None if no type fits."""
     if dialect == "sqlite":
         return next((arrow for sql, arrow in _OF_SQLITE if isinstance(kind, sql)), None)
     if isinstance(kind, types.Integer) and getattr(kind, "unsigned", False):
@@ -485,7 +530,10 @@ _OF_SQLITE: tuple[tuple[type[types.TypeEngine[Any]], pa.DataType], ...] = (
     (types.String, pa.string()),
     (types.LargeBinary, pa.binary()),
 )
-"""What SQLite stores as it is declared; dates, decimals and booleans are only called so."""
+"""Types whose values SQLite stores as declared, with the Arrow type of each.
+
+SQLite has no storage for dates, decimals and booleans.
+"""
 
 _TYPES: tuple[tuple[type[types.TypeEngine[Any]], pa.DataType], ...] = (
     (types.BigInteger, pa.int64()),
@@ -501,4 +549,4 @@ _TYPES: tuple[tuple[type[types.TypeEngine[Any]], pa.DataType], ...] = (
     (types.Date, pa.date32()),
     (types.Uuid, pa.string()),
 )
-"""A type of SQLAlchemy's, and of its kin, with the one of a windrow table's."""
+"""Types of SQLAlchemy, subclasses included, with the Arrow type of each. The first match counts."""

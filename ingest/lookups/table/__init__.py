@@ -1,1 +1,1 @@
-"""Tables as sources of lookups: a version of them, held in memory."""
+"""Tables as sources of lookups: workers hold one version of a table in memory."""

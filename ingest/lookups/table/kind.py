@@ -1,4 +1,4 @@
-"""Settings of a table that rows are looked up in."""
+"""Settings of a table as a lookup source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_ICEBERG = ("warehouse", "catalog")
 
 
 class TableSection(SourceSection):
-    """A table, in the version that it has when a window is first run."""
+    """A table. A window uses the version that the table has when the window first runs."""
 
     repeats: ClassVar[bool] = True
 
@@ -48,7 +48,7 @@ class TableSection(SourceSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds what `sink` would refuse in an Iceberg table."""
+        """Yields the mistakes that `sink` would report for the same Iceberg settings."""
         if any(written.get(name) is not None for name in _OF_ICEBERG):
             try:
                 IcebergSection.model_validate(_of_iceberg(written))
@@ -57,7 +57,7 @@ class TableSection(SourceSection):
                     yield mistake["loc"], mistake["msg"]
 
     def source(self, folder: Path) -> LookupSource:
-        from windrow.ingest.lookups.table.source import TableSource  # loads Arrow
+        from windrow.ingest.lookups.table.source import TableSource  # imported here: it loads Arrow
 
         return TableSource(self._snapshots(folder))
 

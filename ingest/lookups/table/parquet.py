@@ -1,4 +1,4 @@
-"""Parquet files in a folder, as a table that has no versions of its own."""
+"""Parquet files in a folder, as a table without versions of its own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors, re
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """All `*.parquet` files of a folder and the folders in it, as they are at a moment.
+    """All `*.parquet` files of a folder and its subfolders.
 
-    Of a windrow table of files these are the committed ones; else names that begin with `_` or
-    `.` are left out, as every reader of such folders does. Its version is a digest of paths,
-    sizes and times of change, and one of the files' footers, or of their ETags in an object store.
+    In a windrow table of files, only committed files count. In other folders, names that
+    begin with `_` or `.` are left out, as other readers do.
+
+    The version has two digests: one of paths, sizes and times of the last write, and one of the
+    files' ETags, or of their footers if there are no ETags.
     """
 
     uri: str
@@ -55,7 +57,7 @@ class ParquetFiles:
                 )
             present_columns = [name for name in columns if name not in missing_columns]
             for batch in read_batches(Place(self.uri), file.path, present_columns):
-                # the table got these columns after the file was written
+                # the windrow table got these columns after this file was written
                 nulls = [pa.nulls(batch.num_rows) for _ in missing_columns]
                 yield pa.RecordBatch.from_arrays(
                     [*batch.columns, *nulls], [*present_columns, *missing_columns]
@@ -68,13 +70,13 @@ class ParquetFiles:
 
     def _version(self, files: list[ListedFile]) -> str:
         contents = hashlib.sha256()
-        with ThreadPoolExecutor(16) as pool:  # an object store takes its time for each file
+        with ThreadPoolExecutor(16) as pool:  # each request to an object store is slow
             for part in pool.map(self._contents, files):
                 contents.update(part)
         return f"{_digest(files)}/{contents.hexdigest()[:32]}"
 
     def _contents(self, file: ListedFile) -> bytes:
-        """What tells a file's contents from others: its ETag, or its footer."""
+        """Returns bytes that identify a file's contents: its ETag, or else its footer."""
         with self._open_file(file) as source:
             return bytes(source.metadata().get("ETag") or read_footer(source))
 
@@ -86,7 +88,7 @@ class ParquetFiles:
 
     def _refuse_others(self, version: str) -> tuple[pa.Schema | None, list[ListedFile]]:
         table, files = self._files()
-        if not self._version(files).startswith(version):  # earlier releases pinned only its start
+        if not self._version(files).startswith(version):  # older releases pinned the first digest
             raise RefusedError(
                 f"the files in {self.uri} are others than those that the window is pinned to",
                 "setup",
@@ -95,7 +97,11 @@ class ParquetFiles:
         return table, files
 
     def _files(self) -> tuple[pa.Schema | None, list[ListedFile]]:
-        """The files, and the columns of the table if it is one of windrow's."""
+        """Returns the columns of a windrow table, None for other folders; and the files by path.
+
+        Raises:
+            SpecError: there are no Parquet files.
+        """
         folder, table = Place(self.uri), None
         if FILES_LOG.partition("/")[0] in folder.folders(""):
             table, committed = list_table(self.uri)
@@ -113,7 +119,7 @@ class ParquetFiles:
 
 
 def read_footer(source: pa.NativeFile) -> bytes:
-    """The bytes of a Parquet file from its metadata on, whose length is behind it."""
+    """Returns the end of a Parquet file: its metadata, their length and the magic bytes."""
     end = source.size() - 8
     source.seek(max(end, 0))
     length = int.from_bytes(source.read(4), "little")

@@ -1,4 +1,4 @@
-"""A version of a table, held in memory by each worker."""
+"""A table as a lookup source: each worker holds a version of it in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 class Snapshots(Protocol):
     """A table with its versions. Picklable.
 
-    `identity`: its kind and place. `read` raises RefusedError if the version or a file of it
-    is gone; all raise SpecError if there is no table, and UnreachableError.
+    `read` raises RefusedError if the version or a file of it is gone. Each method raises
+    SpecError if there is no table, and UnreachableError if the table can't be reached.
+
+    Attributes:
+        identity: the table's kind and place.
     """
 
     @property
@@ -76,7 +79,7 @@ class TableSource:
         cache_key = (build, recipe, self.identity, columns)
         cached = client_cache.take_client(cache_key)
         if not isinstance(cached, _Loaded) or cached.version != version:
-            cached = None  # one at a time
+            cached = None  # frees the other version first: a worker never holds two
             cached = _Loaded(version, build(self._read(version, columns), columns, recipe))
         client_cache.keep(cache_key, cached)
         return cached.search_index
@@ -102,19 +105,28 @@ class _Loaded:
     search_index: Any
 
     def close(self) -> None:
-        """Leaves it to whoever still uses it."""
+        """Does nothing: a function that asks the table may still use it."""
 
 
 @dataclass(frozen=True)
 class _Hashed:
-    """Rows, and the hashes of their keys, sorted, with the number of the row of each."""
+    """Rows, and an index of the hashes of their keys.
+
+    Attributes:
+        rows: the rows.
+        hashes: the hashes of the rows' keys, sorted.
+        row_numbers: the row number of each hash.
+    """
 
     rows: pa.Table
     hashes: npt.NDArray[np.uint64]
     row_numbers: npt.NDArray[np.int64]
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
-        """The rows with the hash of one of the keys: a join would hash all rows each time."""
+        """Returns the rows whose key has the hash of one of the keys.
+
+        A join isn't used: it would hash all rows at each call.
+        """
         key_hashes = np.unique(_hashes(keys))
         first = np.searchsorted(self.hashes, key_hashes)
         count = np.searchsorted(self.hashes, key_hashes, side="right") - first
@@ -144,10 +156,10 @@ def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
 
 
 def _table_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a windrow table has for one of another table.
+    """Returns the type of a windrow column for a type of another table.
 
     Raises:
-        UnsupportedTypeError: it has none.
+        UnsupportedTypeError: no type fits.
     """
     types = pa.types
     if types.is_dictionary(kind):
@@ -178,7 +190,12 @@ _SAME = (
 
 
 def _cast_batch(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatch:
-    """The batch with the types of `columns`.
+    """Returns the batch with the types of `columns`.
+
+    Args:
+        batch: rows of a table.
+        columns: the wanted columns.
+        source: the table's identity, for messages.
 
     Raises:
         RefusedError: a column has another type, and a cast would change its values.
@@ -203,9 +220,10 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _holds(kind: pa.DataType, source_kind: pa.DataType) -> bool:
-    """Whether a cast of another type to `kind` keeps each value and its checksum, or fails.
+    """Returns whether a cast from `source_kind` to `kind` keeps each value, or fails.
 
-    Arrow also makes 7 of the text "007", true of 5, and 0.00 of the float 1e-9.
+    Arrow's cast also turns the text "007" into 7, 5 into true, and the float 1e-9 into 0.00.
+    Such casts would change a row's checksum.
     """
     types = pa.types
     if types.is_null(source_kind) or (types.is_integer(kind) and types.is_integer(source_kind)):

@@ -1,15 +1,17 @@
-"""The rows that were read of a window, kept in Spark by a session of its own.
+"""A window's decoded rows, kept in Spark for a DataFrame function.
 
-Spark tasks take splits one after the other: the rows of each, and behind them one row
-with the split's result. All of it is then a local checkpoint: on the disks of Spark's
-executors, and from then on all that Spark knows of it, so nothing is read again. If
-Spark loses the rows, it can't compute them once more: messages that the run was told to
-go on without may be gone meanwhile, and the counts would be of other rows than those
-that are staged. If Spark has kept two tries at a split, of which one may have failed
-halfway, the rows are those of the try that was counted, or the window ends.
+Spark tasks read splits one after the other. A task gives the rows of a split, and then one row
+with the split's result. All these rows become a local checkpoint on the disks of Spark's
+executors. Spark forgets how they were made, so it never reads messages again. If Spark loses
+rows, the window fails. A second reading could give other rows, and the counts would be wrong:
+with `on_loss: skip`, messages may be gone by then.
 
-The rows go with the session, on a Spark Connect server, too, also if this process is
-killed; a cache would stay for as long as the server does.
+Spark may keep the rows of two tries at a split, and one of the tries may have failed halfway.
+Only rows of the try whose result was counted may be used. If Spark gives rows of the other try,
+the window fails.
+
+The rows are removed with their session, even if this process is killed, and even on a Spark
+Connect server. A cache would stay until the server ends.
 """
 
 from __future__ import annotations
@@ -61,49 +63,51 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # the function may shuffle, and most windows are small
+    # the function may shuffle, and most windows need few partitions
     "spark.sql.adaptive.enabled": "true",
-    # Spark guesses the number of rows by that of the splits, so it guesses few. It must
-    # not send a side of a join to all tasks before it has counted the rows.
+    # Spark estimates the number of rows by the number of splits, which is too low. It must not
+    # send a side of a join to all tasks before it has counted the rows.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # A function may choose any of several rows that are alike to it. Computed again, for
-    # rows that an executor lost, it may choose others than those that were staged.
+    # A function may choose any of several equal rows. If Spark computes rows again, because an
+    # executor lost them, the function may choose other rows than the staged ones.
     **REFUSE_CHANGED_SHUFFLES,
 }
-"""Settings of the session that the function sees."""
+"""Settings of the session in which the function runs."""
 
 _OWN_COLUMNS = (
     pa.field("windrow_index", pa.int64(), nullable=False),
     pa.field("windrow_outcome", pa.string()),
     pa.field("windrow_try", pa.int64()),
 )
-"""Windrow's columns, before those of the rows.
+"""Windrow's own columns, before the columns of the rows.
 
-They are the split's index; in a split's last row its result, and a random number that
-names the try.
+They are the split's index; the split's result; and a random number that identifies the try. The
+last two are null, except in a split's last row.
 """
 
 _one_at_a_time = threading.RLock()
-"""Held while columns are made.
+"""Lock for the block of `columns_made_for`.
 
-The variable is the whole process's, and two threads' sessions may need it differently.
+The environment variable `CONNECT_MODE` is the whole process's, and the sessions of two threads
+may need different values.
 """
 
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
-"""The text of Spark's error for rows of another try than the counted one."""
+"""The text of Spark's error if rows are not of the counted try."""
 
 LOST_ROWS = re.compile(rf"{LOST_OR_RAISED}{re.escape(_OTHER_TRY)}")
-"""Matches errors of Spark if it has lost rows, or has them not of the counted try.
+"""Matches errors of Spark if it has lost rows, or if rows are not of the counted try.
 
-Plans, which errors quote, too, have the text without the prefix.
+An error may also quote the query's plan, which has the text without the prefix. The pattern
+doesn't match that.
 """
 
 
 @contextmanager
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
-    """Opens a session beside another one; nobody else sees its settings and names."""
+    """Opens a new session beside `spark`. Its settings and temporary views aren't shared."""
     with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
         session = another_session(spark) if is_connected(spark) else spark.newSession()
         for name, value in SETTINGS.items():
@@ -111,15 +115,15 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        if is_connected(session):  # this process's own Spark would end with it
+        if is_connected(session):  # otherwise stopping the session would stop this process's Spark
             end_session(session)
 
 
 @contextmanager
 def columns_made_for(session: SparkSession) -> Iterator[None]:
-    """Makes columns for this session in the block, in any thread, with UTC as the local zone.
+    """Makes `pyspark.sql.functions` work for this session in the block, with UTC as local zone.
 
-    Another thread's block waits for the end of this one.
+    Only one thread can be in such a block; other threads wait.
     """
     with (
         _one_at_a_time,
@@ -137,13 +141,19 @@ def rows_kept(
     splits: Sequence[Split],
     tasks: int,
 ) -> Iterator[DataFrame]:
-    """Reads the splits once, and keeps the rows on the executors for the block.
+    """Reads the splits once, and keeps the rows on the executors during the block.
+
+    Args:
+        session: the session.
+        work: the work on the window.
+        splits: the splits of the window.
+        tasks: the smallest number of Spark tasks, if there are so many splits.
 
     Raises:
         SpecError: Spark can't have such columns.
-        UnreachableError: it can't finish the tasks.
+        UnreachableError: Spark can't finish the tasks.
     """
-    from pyspark import StorageLevel  # Spark is loaded only where it is used
+    from pyspark import StorageLevel  # imported here: it loads Spark
 
     columns = [*_OWN_COLUMNS, *(pa.field(f.name, f.type) for f in work.columns)]
     _refuse_alike([f.name for f in columns])
@@ -168,7 +178,7 @@ def rows_kept(
 
 
 def _refuse_alike(names: Sequence[str]) -> None:
-    """Refuses columns that Spark doesn't tell apart."""
+    """Refuses columns whose names are equal for Spark, which ignores case."""
     count = Counter(map(str.casefold, names))
     if alike := [name for name in names if count[name.casefold()] > 1]:
         raise SpecError(
@@ -181,9 +191,13 @@ def _refuse_alike(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class ReadJob:
-    """The job of each Spark task that reads splits; picklable.
+    """The code of a Spark task that reads splits; picklable.
 
-    `schema`: its columns, of the very types that Spark's JVM expects.
+    Attributes:
+        task: the `ports.engine.Reads`, pickled.
+        splits: all splits of the job.
+        shares: see `SparkJob`.
+        schema: the columns of its output, with exactly the types that Spark's JVM expects.
     """
 
     task: bytes
@@ -192,7 +206,7 @@ class ReadJob:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of each split, and its result."""
+        """Yields the rows of each split, and then one row with its result."""
         with working():
             for batch in batches:
                 for index in (
@@ -201,7 +215,7 @@ class ReadJob:
                     yield from self._rows(index)
 
     def _rows(self, index: int) -> Iterator[pa.RecordBatch]:
-        task: Reads = pickle.loads(self.task)  # the driver's own bytes  # noqa: S301
+        task: Reads = pickle.loads(self.task)  # safe: the driver pickled it  # noqa: S301
         outcome = ""
 
         def read(give: Take) -> None:
@@ -225,10 +239,10 @@ class ReadJob:
 
 
 def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]]:
-    """Returns the result of each split, and the number of its try.
+    """Returns the result of each split, and the number of the try that gave it.
 
     Raises:
-        WindrowError: the error of the first split that has one, in their order.
+        WindrowError: a split failed; the error of the first such split.
     """
     with row_loss_as_error():
         rows = collect_rows(
@@ -241,16 +255,22 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
 
 
 def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
-    """Returns all rows of those tries, without windrow's columns but that of deletes.
+    """Returns the rows of the counted tries, without `_OWN_COLUMNS`.
 
-    Spark may have kept another try, too: of a task that it ran twice, or on an executor
-    that it took for lost. That try may have failed halfway, or have read less. So the
-    filter checks at each split's last row whether it is the try that was counted. Spark
-    would check a function's own conditions first, which no last row meets, except
-    conditions on the partition's number, which it takes for random.
+    Spark may have kept another try at a split, because it ran a task twice or believed that an
+    executor was lost. That try may have failed halfway. So the filter checks in each split's
+    last row whether the try was counted.
+
+    Spark could evaluate a condition of the user's function before this filter, and so drop the
+    last rows unchecked. `spark_partition_id()` prevents this: Spark treats it as random, and
+    doesn't move conditions across it.
+
+    Args:
+        read: all rows that were kept.
+        tries: the numbers of the counted tries.
 
     Raises (in Spark's tasks):
-        an error with `_OTHER_TRY`: it is another try.
+        an error with `_OTHER_TRY`: rows are of another try.
     """
     known_tries = ", ".join(map(str, tries))
     rows = read.where(
@@ -262,10 +282,10 @@ def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
 
 @contextmanager
 def row_loss_as_error() -> Iterator[None]:
-    """Turns Spark's own errors into windrow's while it has rows that were read.
+    """Turns Spark's errors in the block into an UnreachableError, with a text for lost rows.
 
     Raises:
-        UnreachableError: in their place; it says if rows are lost.
+        UnreachableError: Spark raised an error.
     """
     with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         try:
@@ -276,10 +296,10 @@ def row_loss_as_error() -> Iterator[None]:
 
 
 def refuse_lost_rows(failed: BaseException) -> None:
-    """Raises an error of its own if Spark failed because it has lost rows that were read.
+    """Raises an error if Spark failed because it has lost rows that were read.
 
     Raises:
-        UnreachableError: it did.
+        UnreachableError: Spark has lost rows, or has two tries at a split.
     """
     if LOST_ROWS.search(str(failed)):
         raise UnreachableError(
@@ -291,12 +311,12 @@ def refuse_lost_rows(failed: BaseException) -> None:
 
 
 def spark_columns(schema: pa.Schema) -> StructType:
-    """Returns the columns as Spark's types.
+    """Returns the columns with Spark's types.
 
     Raises:
-        SpecError: Spark has no such type.
+        SpecError: Spark has no type for a column.
     """
-    from pyspark.errors import PySparkException  # as above
+    from pyspark.errors import PySparkException  # imported here: it loads Spark
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
@@ -311,7 +331,7 @@ def spark_columns(schema: pa.Schema) -> StructType:
 
 
 def _as_arrow(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema  # as above
+    from pyspark.sql.pandas.types import to_arrow_schema  # imported here: it loads Spark
 
     arrow_schema: Any = to_arrow_schema(schema, timezone="UTC")
     return arrow_schema

@@ -1,9 +1,9 @@
 """Java's archive of the classes that Spark loads (class data sharing).
 
-With it a run's first task begins after 2.1 s, without it after 3.5 s
-(`tests/bench/startup.py`). `make_archive` makes it once for each environment, and every
-local Spark uses it after that. It lies in the environment itself, under a name made
-of all that it depends on, so that another Spark or another Java never meets it.
+With the archive a run's first task begins after 2.1 s, without it after 3.5 s
+(`tests/bench/startup.py`). `make_archive` makes it once for each environment, and then every
+local Spark uses it. The file is in the environment's folder. Its name has a digest of the files
+of Java and Spark, so that another Java or Spark doesn't use it.
 
 Source: JEP 350, "Dynamic CDS Archives".
 """
@@ -30,9 +30,9 @@ _END_SECONDS = 120
 
 
 def make_archive() -> Path:
-    """Starts Spark once, lets it run a task, and keeps the classes that it loaded.
+    """Starts Spark once, runs a task, and archives the classes that Java loaded.
 
-    Takes half a minute; others may use Spark meanwhile.
+    It takes half a minute. Other processes may use Spark at the same time.
 
     Raises:
         UnreachableError: there is no Java, Spark doesn't start, or the folder can't be
@@ -48,13 +48,13 @@ def make_archive() -> Path:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Java writes the file bit by bit, and one that maps half an archive crashes: so
-        # the archive gets its name only when it is whole.
+        # Java writes the file piece by piece, and another Java that maps a part of an archive
+        # crashes. So the archive gets its final name only when it is complete.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
             archive = Path(folder) / path.name
             record_classes(archive)
             archive.replace(path)
-        # archives of an earlier Spark or Java; a process that has one open keeps it
+        # archives of an earlier Spark or Java; a process that has one open can still read it
         for old_archive in set(path.parent.glob("spark-*.jsa")) - {path}:
             old_archive.unlink(missing_ok=True)
     except OSError as failed:
@@ -67,9 +67,15 @@ def make_archive() -> Path:
 
 
 def record_classes(archive: Path) -> None:
-    """Starts Spark in a process of its own, whose Java writes the archive.
+    """Starts Spark in another process, whose Java writes the archive.
 
-    The Java of this process, if it has one, was started without that option.
+    If this process has a Java, it was started without the needed option.
+
+    Args:
+        archive: the file to write.
+
+    Raises:
+        UnreachableError: Spark didn't start, or Java wrote no archive.
     """
     command = [
         sys.executable,
@@ -95,9 +101,10 @@ def _same(things: Iterable[T]) -> Iterator[T]:
 
 
 def _main(options: str) -> None:
-    """Runs jobs of the shapes that windows' have, and waits for Java's end.
+    """Runs jobs like those of a window, and waits for the end of Java, which writes the archive.
 
-    At its end Java writes the archive.
+    Args:
+        options: further options of Java.
     """
     session = spark_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
     session.sparkContext.parallelize(range(2), 2).mapPartitions(_same).collect()

@@ -1,9 +1,9 @@
 """Spark at any master, and windrow's code for the workers of a cluster.
 
-Workers need Python and the packages that windrow requires, and none of windrow: its
-code travels with each job (`ingest.runner.spark.worker_bootstrap`), so that the workers
-have the driver's version. Each machine keeps it by its digest, with the files that were
-compiled of it.
+Workers need Python and the packages that windrow requires, but not windrow itself. Windrow's
+code is sent with each job (`ingest.runner.spark.worker_bootstrap`), so that workers run the
+driver's version. Each machine keeps the code by its digest, with the files that are compiled
+from it.
 """
 
 from __future__ import annotations
@@ -69,15 +69,17 @@ _DO_MASTER = (
 
 
 def spark_context(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkContext:
-    """Returns the process's SparkContext at a master, made if there is none.
+    """Returns the process's SparkContext; makes one at the master if there is none.
 
-    `more`: Spark properties on top of windrow's own. On a cluster the workers'
-    interpreter is `spark.pyspark.python`'s, else the `python3` of their own path; Spark
-    finds the driver's address itself, unless `spark.driver.host` has it.
+    Args:
+        master: Spark's master.
+        more: Spark properties in addition to windrow's. On a cluster, workers run the
+            interpreter in `spark.pyspark.python`, else the `python3` on their own path.
+            Spark finds the driver's address itself, unless `spark.driver.host` names it.
 
     Raises:
-        UnreachableError: on a cluster: there is no such master, or it doesn't answer
-            for as long as Spark asks it, which is a minute.
+        UnreachableError: there is no Java; or, on a cluster, the master doesn't exist or
+            doesn't answer within Spark's minute.
     """
     properties = _properties(master, more)
     if is_local(master):
@@ -92,7 +94,7 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
 
 
 def launch_early(master: str = MASTER, more: Mapping[str, str] | None = None) -> None:
-    """Launches the Java of `spark_context`, and waits for nothing.
+    """Launches the Java of `spark_context`, without waiting for it.
 
     Raises:
         UnreachableError: there is no Java.
@@ -104,23 +106,24 @@ def _properties(master: str, more: Mapping[str, str] | None) -> Mapping[str, str
     if is_local(master):
         return local_properties(more)
     python = (more or {}).get(_PYTHON, "python3")
-    os.environ["PYSPARK_PYTHON"] = python  # Spark prefers it to the property
+    os.environ["PYSPARK_PYTHON"] = python  # Spark prefers this variable to the property
     return {**_SETTINGS, _PYTHON: python, **(more or {})}
 
 
 def own_code() -> Code:
-    """Packs this process's windrow, with the versions of the packages that it needs.
+    """Returns this process's windrow as a zip, with the versions of the packages that it needs.
 
-    The plugins that it has loaded are among them. The same files give the same bytes.
+    Plugins that are loaded are among these packages. The same files give the same bytes.
     """
-    from windrow.ingest.settings.kinds import LOADED  # workers load this module, too
+    # imported here: workers load this module, too
+    from windrow.ingest.settings.kinds import LOADED
 
     return _pack_code(tuple(LOADED.items()))
 
 
 @cache
 def _pack_code(plugins: tuple[tuple[str, str], ...]) -> Code:
-    # Spark is loaded only where it is used
+    # imported here: it loads Spark
     from windrow.ingest.runner.spark.worker_bootstrap import Code, digest_of, files_of
 
     files, packed = files_of(Path(__file__).parents[3]), io.BytesIO()
@@ -131,27 +134,27 @@ def _pack_code(plugins: tuple[tuple[str, str], ...]) -> Code:
 
 
 def _versions() -> dict[str, str]:
-    """Returns the versions of Python and of windrow's requirements for tasks.
+    """Returns the versions of Python and of windrow's requirements for tasks, by name.
 
-    Requirements that are not installed here are left out, as those of extras may be.
+    Requirements that are not installed here, such as those of extras, are left out.
     """
-    from packaging.requirements import Requirement  # workers load this module, too
+    from packaging.requirements import Requirement  # imported here: workers load this module, too
 
     version_by_name = {"python": platform.python_version()}
     for requirement in map(Requirement, requires("windrow-ingest") or []):
         try:
             version_by_name[requirement.name] = version(requirement.name)
-        except PackageNotFoundError:  # of an extra that nobody asked for
+        except PackageNotFoundError:  # it belongs to an extra that isn't installed
             continue
     return {name: version_by_name[name] for name in sorted(version_by_name) if name not in _DRIVERS}
 
 
 def code_to_send() -> Code | None:
-    """Returns the code that workers of this process's Spark may lack.
+    """Returns windrow's code, if workers of this process's Spark may lack it.
 
-    None if all of them are on this machine, and have it.
+    None if all workers are on this machine, where windrow is installed.
     """
-    from pyspark.errors import PySparkRuntimeError  # as above
+    from pyspark.errors import PySparkRuntimeError  # imported here: it loads Spark
 
     context = own_context()
     masters = [] if context is None else [str(context.master)]
@@ -160,20 +163,22 @@ def code_to_send() -> Code | None:
     if connect is not None:
         try:
             masters.append(connect.SparkSession.active().conf.get("spark.master", "unknown"))
-        except PySparkRuntimeError:  # there is no session, or none any more
+        except PySparkRuntimeError:  # there is no active session
             masters.append("unknown")
     return None if all(map(is_local, masters)) else own_code()
 
 
 def job_for_workers(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
-    """Returns what workers get for a job.
+    """Returns the callable that workers get for a job.
 
-    It is the job itself, or on a cluster the job with windrow's code, which they lack.
+    It is the job itself. On a cluster, where workers lack windrow's code, it is the job with
+    this code.
     """
     context = context_of(spark)
     master = session_of(spark).conf.get("spark.master", "") if context is None else context.master
     if is_local(str(master)):
         return job
-    from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
+    # imported here: it loads Spark
+    from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap
 
     return WorkerBootstrap(dump_task(job), job.shares, job.schema, own_code())

@@ -1,13 +1,13 @@
-"""Runs tasks on a Spark Connect server that is up already.
+"""Client of a Spark Connect server that is up already.
 
-`windrow spark run` keeps such a server (`ingest.runner.spark.server`). Tasks are those
-of any Spark (`ingest.runner.spark.engine`). This module has the differences: a server
-may be away, restarted, of another environment, or have ended a session; and nobody else
-may hear the secrets that are sent to it.
+`windrow spark run` keeps such a server (`ingest.runner.spark.server`). Tasks are the same as on
+any Spark (`ingest.runner.spark.engine`). This module handles the differences: a server may be
+down or restarted, may have another environment, or may have ended a session. Secrets that are
+sent to it must be encrypted on the network.
 
-The workers of a server are of its own environment, and so the client must be; or they
-are a cluster's, and windrow's code travels to them with each job of a client, as from
-any driver (`ingest.runner.spark.cluster`).
+If the workers run on the server's machine, they have the server's environment, and the client
+must have the same. If they run on a cluster, windrow's code is sent to them with each job of a
+client, as from any driver (`ingest.runner.spark.cluster`).
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ PORT = 15002
 """The default port of Spark Connect."""
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # a name, not a token  # noqa: S105
-"""The environment variable of the token that a client must know.
+"""The environment variable with the token that a client must know.
 
-Spark itself, server and client, reads it there.
+Spark's server and client read it themselves.
 """
 
 ENVIRONMENT = "spark.windrow.environment"
-"""The property of a server that names its environment, as `environment` does."""
+"""The property of a server with the text of its `environment()`."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine in an address."""
 
 _BUFFER_BYTES, _KINDS = 65_536, 4_096
-"""Spark's own size of the buffer, and the number of sizes above it."""
+"""Spark's default size of the buffer, and the number of sizes that `buffer_bytes` uses."""
 
 _ADDRESS = re.compile(
     r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?"
@@ -57,9 +57,10 @@ _ADDRESS = re.compile(
 
 
 def environment() -> str:
-    """Names the environment that tasks are packed by, and must be unpacked by.
+    """Returns a text that identifies this environment: windrow, Python and Spark.
 
-    It is windrow's code, this Python and Spark, by version and place.
+    Tasks must be pickled and unpickled in the same environment. The text has versions and
+    folders.
     """
     code = Path(__file__).parents[3]
     python = ".".join(map(str, sys.version_info[:3]))
@@ -71,9 +72,12 @@ def environment() -> str:
 
 @dataclass
 class ConnectedSpark:
-    """A session on a Spark Connect server, this client's own; it ends with `close`.
+    """This client's session on a Spark Connect server; it ends with `close`.
 
-    `address`: `sc://HOST:PORT`. A token that the server asks for is in the environment (`TOKEN`).
+    If the server needs a token, the environment has it (`TOKEN`).
+
+    Attributes:
+        address: `sc://HOST:PORT`.
     """
 
     address: str
@@ -83,21 +87,20 @@ class ConnectedSpark:
         """Checks the address.
 
         Raises:
-            SpecError: it is no address, has more than host and port, or secrets would
-                travel unencrypted.
+            SpecError: it is no address, has more than host and port, or secrets would be
+                sent unencrypted.
         """
         _client_address(self.address)
 
     def session(self) -> SparkSession:
-        """Returns the session, made if there is none.
+        """Returns the session; makes one if there is none, or if the server has ended it.
 
-        It is made anew if the server has ended it. A server ends a session after an
-        hour without a request, or with a restart.
+        A server ends a session after an hour without a request, or with a restart.
 
         Raises:
             SpecError: Spark Connect's packages aren't installed.
-            UnreachableError: no server answers at the address, it is of another
-                environment, or it doesn't know the token.
+            UnreachableError: no server answers at the address; or it has another
+                environment, or refuses the token.
         """
         if self._session is not None:
             try:
@@ -117,16 +120,16 @@ class ConnectedSpark:
             end_session(session)
 
     def _new_session(self) -> Any:
-        """Makes a session of this client's own. Sends nothing yet."""
-        # gRPC is loaded only where it is used
+        """Makes a session. Sends nothing yet."""
+        # imported here: these modules load gRPC
         with require_extra("connect", "No Spark Connect server can be asked"):
             from pyspark.sql.connect.client import DefaultChannelBuilder
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession
-        # Spark warns, too, where windrow raises an error
+        # windrow raises an error instead of Spark's warning
         warnings.filterwarnings("ignore", RETRIES_WARNING)
         session = SparkSession(DefaultChannelBuilder(_client_address(self.address)))
-        # A call is repeated for three seconds; by Spark's own policy for ten minutes.
+        # It repeats a call for three seconds; Spark's default policy does so for ten minutes.
         patience = DefaultPolicy(
             max_retries=4, initial_backoff=100, backoff_multiplier=3.0, max_backoff=2000, jitter=100
         )
@@ -134,8 +137,13 @@ class ConnectedSpark:
         return session
 
     def _check_session(self, session: Any) -> SparkSession:
-        """Returns the session, once the server has answered and its environment fits."""
-        from pyspark.errors import PySparkException  # as above
+        """Returns the session, if the server answers and its environment fits.
+
+        Raises:
+            UnreachableError: the server doesn't answer, has another environment, or refuses
+                the token.
+        """
+        from pyspark.errors import PySparkException  # imported here: it loads Spark
 
         try:
             with waiting_for(f"the Spark at {self.address}"):
@@ -172,27 +180,29 @@ class ConnectedSpark:
 def another_session(session: Any) -> SparkSession:
     """Opens another session of a client, on the same server.
 
-    It has the first one's retry policy, and workers of the same code, and nothing else
-    of it.
+    It has the same retry policy as the first session, and workers with the same code. It
+    shares no other settings.
     """
     another = session.newSession()
     another.client.set_retry_policies(session.client.get_retry_policies())
     another.conf.set(BUFFER_BYTES, session.conf.get(BUFFER_BYTES))
-    return another  # type: ignore[no-any-return]  # as above
+    return another  # type: ignore[no-any-return]  # both kinds of sessions have one interface
 
 
 def end_session(session: Any) -> None:
     """Ends a session, here and on the server."""
-    session.client.set_retry_policies([])  # a server that is gone has ended the session, too
+    session.client.set_retry_policies([])  # no retries: if the server is gone, so is the session
     session.stop()
 
 
 def _difference(server: str | None, spark: str | None) -> str | None:
-    """Words how a server differs from this client; None if it doesn't.
+    """Returns a clause about how a server differs from this client; None if it doesn't.
 
-    `server`: its environment, which its own workers have. `spark`: its Spark's version,
-    which alone counts if the workers are a cluster's: they get windrow's code, and
-    check the client's versions themselves (`ingest.runner.spark.worker_bootstrap`).
+    Args:
+        server: the server's environment; None if `windrow spark run` didn't start it.
+        spark: the version of the server's Spark, if its workers run on a cluster. Then only
+            this version is compared: workers get windrow's code, and check the client's
+            versions themselves (`ingest.runner.spark.worker_bootstrap`). Otherwise None.
     """
     if server is None:
         return f"was not started by `windrow spark run`, and this client is {environment()}"
@@ -210,12 +220,12 @@ def _difference(server: str | None, spark: str | None) -> str | None:
 
 
 def buffer_bytes(digest: str) -> int:
-    """Returns the size of the buffer of a client's workers, by the digest of its code.
+    """Returns a size of the buffer of a client's workers that depends on its code's digest.
 
-    Spark gives a task to any idle worker of the environment that the task needs, and of
-    a client only numbers of this kind are part of it. So workers that have loaded
-    another client's windrow don't get the task (except for one client in thousands;
-    then they end, see `Code`).
+    Spark gives a task to an idle worker whose environment variables are equal to the task's.
+    The buffer's size is a variable that a client can set. So clients with different code
+    get different workers. If two clients with different code get the same size by chance, a
+    worker with the wrong code ends itself (`worker_bootstrap.Code`).
     """
     return _BUFFER_BYTES + int(digest[:8], 16) % _KINDS
 
@@ -223,10 +233,10 @@ def buffer_bytes(digest: str) -> int:
 def _client_address(address: str) -> str:
     """Returns the address for Spark's client.
 
-    Spark's client sends a token by TLS only, or to a server that is called localhost.
+    The client sends a token only by TLS, or to a server with the name localhost.
 
     Raises:
-        SpecError: as `ConnectedSpark`.
+        SpecError: see `ConnectedSpark.__post_init__`.
     """
     parts = _ADDRESS.fullmatch(address)
     if parts is None or int(parts["port"] or PORT) not in range(1, 65536):

@@ -1,12 +1,12 @@
 """A window's rows as one DataFrame, through a user's function, and back into splits.
 
-read       each split's rows are read once and kept (`ingest.runner.spark.checkpoint`)
-function   is called on the driver, which sees columns and no rows; the columns of its
-           result must be those of the table
-position   topic, partition and offset of each row say its split; the rows of a split are
-           brought together, in the order of its log
-stage      one Spark task for some splits; only the attempts whose results Spark returns are
-           committed
+read       Each split's rows are read once and kept (`ingest.runner.spark.checkpoint`).
+function   It is called on the driver, which has the DataFrame's columns but not its rows. The
+           columns of its result must be those of the step's schema.
+position   Topic, partition and offset of each row give its split. The rows of a split are
+           brought together, in the order of the log.
+stage      A Spark task stages some splits. Only the attempts whose results Spark returns are
+           committed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NOWHERE = -1
-"""The index of rows that name none of the window's messages."""
+"""The index of rows whose position is in none of the window's splits."""
 
 _ADVICE = "No row was committed. Fix the function, then run the window again."
 
@@ -79,7 +79,11 @@ def transform_rows(
 ) -> list[Staged]:
     """Reads, changes and stages the rows; see `ports.engine.DataFrameEngine.transform`.
 
-    `tasks`: the most tasks that stage.
+    Args:
+        spark: the session.
+        work: the work on the window.
+        splits: the splits of the window.
+        tasks: the largest number of Spark tasks that stage rows.
     """
     expected_schema = spark_columns(work.output_schema)
     with (
@@ -107,7 +111,7 @@ def transform_rows(
 
 
 def _rows(counted: DataFrame, work: DataFrameWork) -> DataFrame:
-    """Returns the rows that the function sees."""
+    """Returns the rows that the function is given: all but deletes."""
     return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
 
 
@@ -116,22 +120,21 @@ def _call_function(reference: FunctionReference, rows: DataFrame) -> DataFrame:
 
     Raises:
         SpecError: the function can't be loaded, it fails, or it gives no DataFrame.
-        UnreachableError: the function looked at rows that Spark has lost, or Spark
-            itself is gone.
+        UnreachableError: the function reads rows that Spark has lost, or Spark is gone.
     """
-    from pyspark import cloudpickle  # as above
+    from pyspark import cloudpickle  # imported here: it loads Spark
     from pyspark.sql import DataFrame
 
     function = load_function(reference)
-    if reference.is_file:  # workers can't import it, so Spark pickles it by value for a UDF
+    if reference.is_file:  # workers can't import the module, so UDFs are pickled by value
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # type: ignore[no-untyped-call]  # Spark's own
     try:
         result = function(rows)
         if isinstance(result, DataFrame):
-            result.schema  # a server checks the plan only when asked for this  # noqa: B018
+            result.schema  # a server checks a plan only if its schema is read  # noqa: B018
     except WindrowError:
         raise
-    except foreign_exceptions() as failed:  # it is the user's code; its text may quote a value
+    except foreign_exceptions() as failed:  # the user's code; the error's text may have values
         refuse_lost_rows(failed)
         if is_gone(failed):
             raise UnreachableError(
@@ -147,7 +150,7 @@ def _call_function(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             if frame.filename != __file__
             and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}
         ]
-        # a server finds the mistake only behind the user's last line
+        # without a user's line: a server finds some mistakes only after the function returned
         location = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
         raise SpecError(
             f"The function {reference} of the spark step fails: {error_name(failed)}{location}",
@@ -195,8 +198,8 @@ def _refuse_other_columns(
 
 
 def _struct(result: DataFrame, work: DataFrameWork) -> DataFrame:
-    """Makes one column `row` of each row; in a table with a primary key as a change."""
-    from pyspark.sql import functions as f  # as above
+    """Makes each row one struct in the column `row`; a change, if the table has a primary key."""
+    from pyspark.sql import functions as f  # imported here: it loads Spark
 
     deleted = [f.lit(False).alias(DELETED)] if work.keyed else []
     return result.select(
@@ -205,11 +208,11 @@ def _struct(result: DataFrame, work: DataFrameWork) -> DataFrame:
 
 
 def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> DataFrame:
-    """Adds the deletes, which the function didn't see, to the changes that it gave.
+    """Adds the deletes, which bypass the function, to the function's changes.
 
-    All their columns are null but the key and the metadata of their messages.
+    In a delete, all columns except the key and the metadata of its message are null.
     """
-    from pyspark.sql import functions as f  # as above
+    from pyspark.sql import functions as f  # imported here: it loads Spark
 
     types = {c.name: c.type for c in work.columns}
     of_table = spark_columns(work.output_schema)
@@ -230,8 +233,8 @@ def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> D
 def _join_splits(
     session: SparkSession, rows: DataFrame, work: DataFrameWork, splits: Sequence[Split]
 ) -> DataFrame:
-    """Joins each row (`row`) with its split's index (`split_ranges.index`)."""
-    from pyspark.sql import functions as f  # as above
+    """Joins each row (`row`) with its split (`at`), by its position; `at` is null without one."""
+    from pyspark.sql import functions as f  # imported here: it loads Spark
 
     ranges = [
         {
@@ -258,19 +261,19 @@ def _join_splits(
 
 
 def _column(name: str, struct_name: str = "") -> Column:
-    """Returns a column by a name that may hold any characters."""
-    from pyspark.sql import functions as f  # as above
+    """Returns a column by its name, which may have any characters."""
+    from pyspark.sql import functions as f  # imported here: it loads Spark
 
     quoted = f"`{name.replace('`', '``')}`"
     return f.col(f"{struct_name}.{quoted}" if struct_name else quoted)
 
 
 def _in_order(placed: DataFrame, work: DataFrameWork, tasks: int) -> DataFrame:
-    """Brings the rows of each split together, in the order of its log, with its index.
+    """Brings the rows of each split together, in the order of the log, with the split's index.
 
-    Of one message the deletes come first.
+    Within a message, deletes come before rows.
     """
-    from pyspark.sql import functions as f  # as above
+    from pyspark.sql import functions as f  # imported here: it loads Spark
 
     index, order = (
         f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"),
@@ -290,11 +293,10 @@ def _in_order(placed: DataFrame, work: DataFrameWork, tasks: int) -> DataFrame:
 def _stage_rows(
     session: SparkSession, in_order: DataFrame, work: DataFrameWork, read: Sequence[Staged]
 ) -> dict[int, Staged]:
-    """Stages the rows, and returns the results of splits that have any, by index.
+    """Stages the rows, and returns the results of the splits that have rows, by index.
 
     Raises:
-        WindrowError: the error of the first split that has one; before all others that
-            of a row of no split.
+        WindrowError: a row is of no split; else the error of the first split that failed.
     """
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
     job = StageJob(
@@ -322,15 +324,15 @@ def _stage_rows(
 
 @contextmanager
 def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
-    """Turns errors of a user's own code on a worker into windrow's.
+    """Turns errors of the user's code on a worker into a SpecError.
 
-    windrow's own tasks bring their errors back as data.
+    windrow's own tasks return their errors as data, so other errors are the user's.
 
     Raises:
-        SpecError: in their place, with the kind of the error: its text may quote a
-            value.
+        SpecError: a worker raised an error. The text has only the error's type, because the
+            error's own text may have values.
     """
-    from pyspark.errors import PythonException  # as above
+    from pyspark.errors import PythonException  # imported here: it loads Spark
 
     try:
         yield
@@ -355,10 +357,15 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StageJob:
-    """The job of each Spark task that stages splits; picklable.
+    """The code of a Spark task that stages splits; picklable.
 
-    `expected_schema`: the rows' columns; `position`: see `ports.engine.DataFrameWork`. `shares`:
-    none, because its input has the splits' own indices.
+    Attributes:
+        task: the `ports.engine.Stages`, pickled.
+        read: the results of reading all splits.
+        expected_schema: the columns of the rows.
+        position: see `ports.engine.DataFrameWork`.
+        schema: see `SparkJob`.
+        shares: None, because the numbers in its input are indices of splits.
     """
 
     task: bytes
@@ -369,7 +376,7 @@ class StageJob:
     shares: None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stages the rows of each split, which come together; yields one result each."""
+        """Stages the rows, and yields one result per split. A split's rows come together."""
         with working():
             for index, pieces in groupby(_pieces(batches), key=itemgetter(0)):
                 rows = (self._rows(piece) for _, piece in pieces)
@@ -383,7 +390,7 @@ class StageJob:
                 )
 
     def _outcome(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> str:
-        task: Stages = pickle.loads(self.task)  # as above  # noqa: S301
+        task: Stages = pickle.loads(self.task)  # safe: the driver pickled it  # noqa: S301
         return outcome_of(lambda _: task(read, rows), read.split)
 
     def _rows(self, piece: pa.StructArray) -> pa.RecordBatch:
@@ -412,7 +419,7 @@ class StageJob:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.StructArray]]:
-    """Cuts batches of rows where the split changes."""
+    """Yields the pieces of batches that have one split, each with the split's index."""
     for batch in batches:
         indices = batch.column(0).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]

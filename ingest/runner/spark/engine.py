@@ -1,14 +1,17 @@
-"""Runs tasks on Spark: Python tasks that take one split after the other.
+"""The engine on Spark. Its jobs are Python tasks that take one split after the other.
 
-A job returns one small result per split. A large split is a Spark task by itself; small
-ones share one, for a Spark task costs more than reading a thousand messages does.
-Messages never pass through the JVM. Jobs run on the process's own Spark, here or at a
-cluster's master (`ingest.runner.spark.cluster`), as RDDs: Spark's SQL needs longer to
-start than a small window takes. Or they run on a server that is up already, which knows
-DataFrames only (`ingest.runner.spark.connect`): `range(n).mapInArrow`.
+A job returns one small result per split. A large split has its own Spark task. Small splits
+share a task, because a Spark task costs more than reading a thousand messages. Messages never
+pass through the JVM.
 
-Spark may run a task again (a lost executor, a killed worker): every attempt stages under
-names of its own, and only the attempt whose result Spark returns is committed.
+A job runs on the process's own Spark, local or at a cluster's master
+(`ingest.runner.spark.cluster`). There the job is an RDD, because Spark's SQL takes longer to
+start than a small window takes. Or the job runs on a server that is up already
+(`ingest.runner.spark.connect`). A server has DataFrames only, so there the job is
+`range(n).mapInArrow`.
+
+Spark may run a task again, after it lost an executor or a worker. Each attempt stages files
+under its own names, and only the attempt whose result Spark returns is committed.
 """
 
 from __future__ import annotations
@@ -47,18 +50,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PER_CORE = 2
-"""Spark tasks per core that small splits are divided among.
+"""Number of Spark tasks per core for small splits.
 
-So no core idles while another one has several left.
+With several tasks per core, no core is idle while another core has many splits left.
 """
 
 
 class SparkEngine:
-    """`ports.engine.Engine` on Spark.
+    """A `ports.engine.Engine` on Spark.
 
-    `spark` returns the process's own SparkContext, or a session on a server. It is called
-    at the first window that has something to read; its maker stops what it returns.
-    `launch` launches ahead what that needs.
+    Args:
+        spark: returns the process's own SparkContext, or a session on a server. It is
+            called at the first window that has splits. The engine doesn't stop its result.
+        launch: launches Java ahead of the call of `spark`.
     """
 
     def __init__(
@@ -69,27 +73,27 @@ class SparkEngine:
         self._spark, self._launch = spark, launch
 
     def start(self) -> None:
-        """Launches Java, if it isn't up yet; `run` says why there can be none."""
+        """Launches Java, if it isn't up yet. If it fails, `run` raises the error."""
         with suppress(UnreachableError, OSError):
             self._launch()
 
     def slots(self) -> int:
-        """Returns the number of tasks that run at once, as far as Spark knows by now.
+        """Returns the number of tasks that Spark can run at once now.
 
-        Executors may still be coming up.
+        It may grow while executors start.
         """
         return parallelism(self._spark())
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """Runs the task for each split; a plan without splits never reaches Spark."""
+        """Runs the task for each split. Without splits, Spark isn't started."""
         outcomes = self._collect(task, splits) if splits else {}
         yield from (result_of(outcomes[index]) for index in range(len(splits)))
 
     def transform(self, work: DataFrameWork, splits: Sequence[Split]) -> Iterator[Staged]:
-        """Reads, changes and stages rows; a plan without splits never reaches Spark."""
+        """Reads, changes and stages rows. Without splits, Spark isn't started."""
         if not splits:
             return iter(())
-        # loaded only for a pipeline with such a function
+        # imported here: only pipelines with a DataFrame function need it
         from windrow.ingest.runner.spark.dataframe_transform import transform_rows
 
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
@@ -109,12 +113,13 @@ class SparkEngine:
 
 
 def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list[Any]]:
-    """Returns the action that runs a job: a pair of index and outcome for each split."""
-    from pyspark import SparkContext  # Spark is loaded only where it is used
+    """Returns the action that runs a job, and returns index and outcome of each split."""
+    from pyspark import SparkContext  # imported here: it loads Spark
 
     count, does = len(job.shares), job_for_workers(spark, job)
     if isinstance(spark, SparkContext):
-        from windrow.ingest.runner.spark.worker_bootstrap import on_numbers  # as above
+        # imported here: it loads Spark
+        from windrow.ingest.runner.spark.worker_bootstrap import on_numbers
 
         numbers = spark.parallelize(range(count), count)
         return numbers.mapPartitions(partial(on_numbers, does)).collect
@@ -130,9 +135,13 @@ def parallelism(spark: SparkContext | SparkSession) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """The job of each Spark task that runs an engine's task; picklable.
+    """The code of a Spark task that runs an engine's task; picklable.
 
-    `task` is pickled by itself: each try unpickles one of its own.
+    Attributes:
+        task: the engine's task, pickled. Each try at a split unpickles its own copy.
+        splits: all splits of the job.
+        shares: see `SparkJob`.
+        schema: see `SparkJob`.
     """
 
     task: bytes
@@ -147,7 +156,7 @@ class Job:
                 for index in (
                     index for share in batch.column(0).to_pylist() for index in self.shares[share]
                 ):
-                    # the driver's own bytes
+                    # safe: the driver pickled these bytes
                     outcome = outcome_of(pickle.loads(self.task), self.splits[index])  # noqa: S301
                     yield pa.RecordBatch.from_pylist(
                         [{"index": index, "outcome": outcome}], schema=RESULT

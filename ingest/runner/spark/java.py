@@ -1,8 +1,8 @@
-"""The driver's Java: launched while a run still plans, and ended if no SparkContext came to use it.
+"""The driver's Java: launched while a run still plans, and ended if no SparkContext uses it.
 
-pyspark launches one only when it makes a SparkContext, and waits until it answers, which is a
-third of the time that Spark takes to start. So it is launched here as pyspark does it, and pyspark
-is told where it answers.
+pyspark launches Java only when it makes a SparkContext, and waits until Java answers. This is a
+third of Spark's time to start. So this module launches Java in the same way, but earlier, and
+tells pyspark the port of this Java.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ from windrow.ingest.runner.spark.pyspark_internals import (
 
 @dataclass
 class _Java:
-    """Java that was launched here.
+    """A Java process that this module launched.
 
-    `answer_path`: the file in which it writes port and secret; None once pyspark uses it.
+    Attributes:
+        process: the process.
+        answer_path: the file to which Java writes port and secret; None once pyspark uses
+            this Java.
     """
 
     process: subprocess.Popen[bytes]
@@ -43,13 +46,14 @@ class _Java:
 
 
 _java: _Java | None = None
-"""One per process, as pyspark's is."""
+"""The Java of this process; pyspark also has one per process."""
 
 
 def launch(properties: Mapping[str, str]) -> None:
-    """Launches Java, if this process has none, and waits for nothing.
+    """Launches Java, if this process has none, without waiting for it.
 
-    `properties`: Spark's, of the SparkContext to come.
+    Args:
+        properties: the properties of the SparkContext that will use this Java.
 
     Raises:
         UnreachableError: no Java is installed.
@@ -70,10 +74,10 @@ def launch(properties: Mapping[str, str]) -> None:
     try:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # Java ends when this process does
+            stdin=subprocess.PIPE,  # Java ends when its input ends, so when this process ends
             stderr=writing,
             env={**environment, "TZ": "UTC"},
-            process_group=0,  # no Ctrl-C of the terminal
+            process_group=0,  # a Ctrl-C of the terminal doesn't reach it
         )
     finally:
         os.close(writing)
@@ -81,16 +85,16 @@ def launch(properties: Mapping[str, str]) -> None:
 
 
 def connect() -> None:
-    """Waits until Java answers, and makes it pyspark's.
+    """Waits until Java answers, and connects pyspark to it.
 
     Raises:
-        UnreachableError: it ended before, because it is too old for Spark.
-        PySparkRuntimeError: it ended before, for another reason.
+        UnreachableError: Java ended without an answer, because it is too old for Spark.
+        PySparkRuntimeError: Java ended without an answer, for another reason.
     """
-    # there may be one that another program has launched, with this process
+    # pyspark may have a Java already, for example from a program that launched this process
     if _java is None or _java.answer_path is None or has_java():
         return
-    # Spark is loaded only where it is used
+    # imported here: it loads Spark
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
 
@@ -103,40 +107,43 @@ def connect() -> None:
         time.sleep(0.02)
     port, secret = java_answer(_java.answer_path)
     with variable_set(JAVA_PORT, port), variable_set(JAVA_SECRET, secret):
-        SparkContext.getSystemProperty("java.version")  # any question makes pyspark connect
+        SparkContext.getSystemProperty("java.version")  # any call makes pyspark connect
     shutil.rmtree(_java.answer_path.parent)
     _java.answer_path = None
 
 
 @atexit.register
 def end_unused() -> None:
-    """Ends Java that was launched and that no SparkContext uses."""
+    """Ends a launched Java that no SparkContext uses."""
     if _java is None or _java.answer_path is None:
         return
     if _java.process.poll() is None:
-        os.killpg(_java.process.pid, signal.SIGKILL)  # it has written nothing yet
+        os.killpg(_java.process.pid, signal.SIGKILL)  # safe: it has no work yet
     _java.process.communicate()
     shutil.rmtree(_java.answer_path.parent, ignore_errors=True)
     _java.answer_path = None
 
 
 def is_running() -> bool:
-    """Returns whether the Java that was launched here runs."""
+    """Returns whether the Java that this module launched runs."""
     return _java is not None and _java.process.poll() is None
 
 
 def end(seconds: float) -> None:
-    """Ends the Java that was launched here, once its sessions are stopped.
+    """Ends the Java that this module launched. Its sessions must be stopped before.
+
+    Args:
+        seconds: the time that Java may take.
 
     Raises:
-        TimeoutExpired: it takes longer.
+        TimeoutExpired: Java takes longer.
     """
     assert _java is not None
-    _java.process.communicate(timeout=seconds)  # Java ends by the end of its input
+    _java.process.communicate(timeout=seconds)  # it closes Java's input, at which Java ends
 
 
 def _copy_errors(reading: int) -> None:
-    """Copies Java's standard error, without a line that none of Java's options turns off."""
+    """Copies Java's standard error, without a warning that no option of Java turns off."""
     with open(reading, "rb") as lines:
         for line in lines:
             if b"Using incubator modules" not in line:
@@ -145,7 +152,7 @@ def _copy_errors(reading: int) -> None:
 
 @contextmanager
 def variable_set(name: str, value: str | None) -> Iterator[None]:
-    """Sets a variable of this process's environment for the block; None: leaves it."""
+    """Sets a variable of this process's environment in the block; None leaves it unchanged."""
     if value is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What every job on Spark needs: how it is packed, waited for and cancelled, and its errors."""
+"""Helpers for jobs on Spark: pickling, waiting, cancelling, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LARGE = 20_000
-"""Offsets of a split that is worth a Spark task of its own."""
+"""Number of offsets from which a split gets a Spark task of its own."""
 
 _CANCEL_SECONDS = 10.0
 """Seconds that an interrupted run waits for Spark to cancel its job."""
@@ -40,32 +40,32 @@ RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 class SparkJob(Protocol):
     """The code of a Spark task; picklable.
 
-    A task gets numbers in the first column of its batches, which say its splits.
+    The first column of a task's batches has numbers. They stand for splits; see `shares`.
     """
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its output.
 
-        The first two are those of `RESULT`, by any names.
+        The first two have the types of `RESULT`; their names may differ.
         """
 
     @property
     def shares(self) -> Sequence[Sequence[int]] | None:
-        """The indices of the splits of each number; None: a number is an index."""
+        """The indices of the splits for each number; None: a number is the index of a split."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs one Spark task."""
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
-    """Divides splits, by their indices, among Spark tasks.
+    """Divides splits among Spark tasks; returns the indices of each task's splits. Pure.
 
-    Neighbours in a log go together as long as they are small. Pure.
+    Small splits that are neighbours in a log share a task.
 
     Args:
-        splits: all of a run.
-        least: the least number of tasks, if there are so many splits.
+        splits: all splits of a job.
+        least: the smallest number of tasks, if there are so many splits.
     """
     order = sorted(range(len(splits)), key=lambda index: (splits[index].tp, splits[index].start))
     lengths = [split.stop - split.start for split in splits]
@@ -95,20 +95,26 @@ DO_AGAIN = (
 
 @contextmanager
 def spark_errors_as(stage: Stage, message: str, advice: str) -> Iterator[None]:
-    """Turns Spark's own errors into one that says what could not be done.
+    """Turns Spark's errors in the block into an UnreachableError.
+
+    Args:
+        stage: the stage of the error.
+        message: the text of the error.
+        advice: the advice of the error.
 
     Raises:
-        UnreachableError: in their place.
+        UnreachableError: Spark raised an error; or the workers' Python differs from the
+            driver's.
     """
-    from py4j.protocol import Py4JError  # Spark is loaded only where it is used
+    from py4j.protocol import Py4JError  # imported here: it loads Spark
     from pyspark.errors import PySparkException
 
     try:
         yield
-    # OSError: no such program, or the Java side is gone
+    # OSError: there is no such program, or Java is gone
     except (PySparkException, Py4JError, OSError) as failed:
         error_text = ""
-        with suppress(Py4JError, OSError):  # Java says it, and may be gone
+        with suppress(Py4JError, OSError):  # py4j asks Java for the text, and Java may be gone
             error_text = str(failed)
         versions = OTHER_PYTHON.search(error_text)
         if versions is not None:
@@ -118,11 +124,11 @@ def spark_errors_as(stage: Stage, message: str, advice: str) -> Iterator[None]:
 
 
 def is_gone(failed: BaseException) -> bool:
-    """Returns whether Spark has ended, or isn't up yet.
+    """Returns whether an error means that Spark has ended, or isn't up yet.
 
     Otherwise the error is a mistake in the call.
     """
-    from py4j.protocol import Py4JNetworkError  # as above
+    from py4j.protocol import Py4JNetworkError  # imported here: it loads Spark
     from pyspark.errors import PySparkException
 
     by_spark = (
@@ -133,12 +139,12 @@ def is_gone(failed: BaseException) -> bool:
 
 
 def dump_task(task: object) -> bytes:
-    """Pickles a task as Spark does, functions without a module of their own included.
+    """Pickles a task as Spark does. Lambdas and nested functions are allowed.
 
     Raises:
-        WindrowError: as `pickling.pickled`.
+        WindrowError: see `pickling.pickle_task`.
     """
-    from pyspark import cloudpickle  # as above
+    from pyspark import cloudpickle  # imported here: it loads Spark
 
     return pickle_task(task, cloudpickle.dumps)
 
@@ -146,10 +152,10 @@ def dump_task(task: object) -> bytes:
 def error_name(failed: BaseException) -> str:
     """Returns the exception's type and Spark's name for the error.
 
-    Its text may quote a worker's error, and that one a message's values.
+    The exception's text is left out: it may quote a worker's error, with values of a message.
     """
     condition = None
-    with suppress(Exception):  # Java says it, and may be gone
+    with suppress(Exception):  # py4j asks Java for the name, and Java may be gone
         condition = getattr(failed, "getCondition", lambda: None)()
     return type(failed).__name__ + (f", {condition}" if condition else "")
 
@@ -160,8 +166,8 @@ def is_connected(session: SparkSession) -> bool:
 
 
 def context_of(spark: SparkContext | SparkSession) -> SparkContext | None:
-    """Returns the process's own SparkContext; None of a Spark Connect server."""
-    from pyspark import SparkContext  # as above
+    """Returns the process's own SparkContext; None for a session on a Spark Connect server."""
+    from pyspark import SparkContext  # imported here: it loads Spark
 
     if isinstance(spark, SparkContext):
         return spark
@@ -169,14 +175,14 @@ def context_of(spark: SparkContext | SparkSession) -> SparkContext | None:
 
 
 def session_of(spark: SparkContext | SparkSession) -> SparkSession:
-    """Returns the session itself, or that of the process's own context, made if there is none."""
-    from pyspark import SparkContext  # as above
+    """Returns the session itself; for a SparkContext, the context's session."""
+    from pyspark import SparkContext  # imported here: it loads Spark
 
     if not isinstance(spark, SparkContext):
         return spark
     from pyspark.sql import SparkSession
 
-    return SparkSession(spark)  # a builder asks the environment, which may name a server
+    return SparkSession(spark)  # no builder: it reads the environment, which may name a server
 
 
 def collect_rows(frame: DataFrame) -> list[Row]:
@@ -185,14 +191,14 @@ def collect_rows(frame: DataFrame) -> list[Row]:
 
 
 def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T:
-    """Runs an action on Spark in a thread of its own, and returns its result.
+    """Runs an action on Spark in another thread, and returns its result.
 
-    So an interrupt finds this thread free to cancel. (If py4j itself is interrupted,
-    the connection is in the middle of an answer, and the next call to the JVM waits for
-    the job's end.) Only this job is cancelled: others may run on the same Spark, of this
-    process or of another client of the server.
+    So this thread can cancel the job after an interrupt. If the interrupt came inside py4j,
+    the connection would be in the middle of an answer, and the next call to the JVM would
+    wait for the job's end. Only this job is cancelled, because this process or another client
+    of the server may have other jobs on the same Spark.
     """
-    from pyspark import InheritableThread  # as above
+    from pyspark import InheritableThread  # imported here: it loads Spark
 
     future: Future[T] = Future()
     context, tag = context_of(spark), uuid.uuid4().hex
@@ -204,9 +210,9 @@ def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T
 
     def act() -> None:
         try:
-            mark(tag)  # this thread's jobs
+            mark(tag)  # it tags the jobs of this thread
             future.set_result(action())
-        # handed over, not swallowed: without an answer the run would wait for ever
+        # the future raises it again; without this, the run would wait for ever
         except BaseException as failed:  # noqa: BLE001
             future.set_exception(failed)
 
@@ -222,10 +228,10 @@ def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T
             )
         return future.result()
     finally:
-        if not future.done():  # Ctrl-C, or the run was ended from outside
-            with suppress(Exception):  # Spark may be gone as well
+        if not future.done():  # Ctrl-C, or another program ended the run
+            with suppress(Exception):  # Spark may be gone, too
                 if context is not None:
-                    context.setLogLevel("OFF")  # else Spark logs each cancelled task
+                    context.setLogLevel("OFF")  # otherwise Spark logs each cancelled task
                 cancel(tag)
             wait([future], _CANCEL_SECONDS)
 
@@ -233,11 +239,11 @@ def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T
 def _is_alone(context: SparkContext) -> bool:
     """Returns whether the process's own Spark, at a cluster's master, has no executor.
 
-    Spark waits for one without a message that anybody sees. A local Spark is its own
-    executor, and a server's executors are the server's business.
+    Spark would wait for an executor without a visible message. A local Spark is its own
+    executor.
     """
     if str(context.master).startswith("local"):
         return False
-    with suppress(Exception):  # Spark may be gone, which the job's own error says
-        return len(context.statusTracker().getExecutorInfos()) <= 1  # the driver counts
+    with suppress(Exception):  # Spark may be gone; then the job itself fails
+        return len(context.statusTracker().getExecutorInfos()) <= 1  # the list has the driver, too
     return False

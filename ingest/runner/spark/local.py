@@ -1,4 +1,4 @@
-"""A local Spark for windrow: quiet, on loopback, with this Python for workers."""
+"""A local Spark: with few log lines, on the loopback address, with this Python for workers."""
 
 from __future__ import annotations
 
@@ -26,40 +26,41 @@ if TYPE_CHECKING:
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 """The logging settings of the driver's Java.
 
-They are read before Spark logs anything; a context's own level would come too late.
+Java reads them before Spark logs anything. A level that is set on a SparkContext comes too late.
 """
 
 JAVA = (
     f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 )
-"""Options of the driver's Java.
+"""Options of the driver's Java, for a fast start.
 
-It hands out tasks and never sees a message: a fast start counts, not fast loops.
+The driver only hands out tasks and never gets a message, so the speed of its code doesn't
+matter.
 """
 
 ARCHIVES = Path(sys.prefix) / "var" / "windrow"
-"""The folder of this environment's archives of classes (`ingest.runner.spark.class_archive`).
+"""The folder of this environment's class archives (`ingest.runner.spark.class_archive`).
 
-It is trusted as much as the packages.
+Its files are trusted like the environment's packages.
 """
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java's options that hide its warnings of classes and archives that it can't use.
+"""Java's options that hide warnings about classes and archives that Java can't use.
 
-They are for Java's developers.
+These warnings are for Java's developers.
 """
 
 MASTER = "local[*,4]"
-"""A task on every core; one that failed is tried up to 4 times."""
+"""The default master: one task per core, and up to 4 tries of a task."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",  # messages never enter the JVM
     "spark.sql.session.timeZone": "UTC",
-    # Two attempts of a task are safe, but reading Kafka twice on purpose is a waste.
+    # two attempts of a task are safe, but the second one would read Kafka for nothing
     "spark.speculation": "false",
-    # One result row per task: no shuffle, no adaptive plan.
+    # a job has one result row per split and no shuffle
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.pyspark.driver.python": sys.executable,
@@ -72,19 +73,19 @@ _ALONE = {
     "spark.pyspark.python": sys.executable,
     DAEMON_MODULE: "windrow.ingest.runner.spark.daemon",
 }
-"""Spark properties where the workers are on this machine."""
+"""Spark properties if the workers are on this machine."""
 
 WORKER_MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""Environment variables that keep a worker small.
+"""Environment variables that limit the memory of a worker.
 
 glibc gives each thread an arena that it rarely shrinks, and librdkafka, DuckDB and polars have
-many threads. Arrow's own pool keeps what was freed: with glibc's allocator a worker that makes a
-table of small messages takes 363 MB instead of 406, in the same time.
+many threads. Arrow's own pool keeps freed memory. With glibc's allocator, a worker that makes a
+table from small messages takes 363 MB instead of 406 MB, in the same time.
 """
 
 
 _CODE = [Compiled(f"windrow.ingest.{name}") for name in ("source.reader.passes", "schema.hashes")]
-"""Machine code without which no task goes on."""
+"""Compiled functions that every task needs."""
 
 _LOCAL = re.compile(r"local(\[.*\])?")
 
@@ -95,10 +96,13 @@ def is_local(master: str) -> bool:
 
 
 def local_properties(more: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Returns the properties of a Spark on this machine.
+    """Sets environment variables for a Spark on this machine, and returns its properties.
 
-    Spark prefers the interpreter that the environment names, so it is set there: a
-    `python3` on the PATH would lack windrow.
+    `PYSPARK_PYTHON` is set, because Spark prefers it to the property. Otherwise workers could
+    run a `python3` of the PATH that lacks windrow.
+
+    Args:
+        more: further Spark properties.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -108,10 +112,9 @@ def local_properties(more: Mapping[str, str] | None = None) -> Mapping[str, str]
 
 
 def launch_java(master: str, more: Mapping[str, str]) -> Mapping[str, str]:
-    """Launches the Java of `started_context`, and waits for nothing.
+    """Launches the Java of `started_context`, without waiting; returns Spark's properties.
 
-    Where machine code isn't kept yet that tasks on this machine need, it begins to be made, too.
-    Returns Spark's properties.
+    If tasks run on this machine, it also begins to compile the functions that they need.
 
     Raises:
         UnreachableError: there is no Java.
@@ -127,15 +130,17 @@ def launch_java(master: str, more: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def started_context(master: str, more: Mapping[str, str]) -> SparkContext:
-    """Returns the process's SparkContext at any master, made if there is none.
+    """Returns the process's SparkContext; makes one at the master if there is none.
 
-    `more`: Spark properties on top of SETTINGS.
+    Args:
+        master: Spark's master.
+        more: Spark properties in addition to `SETTINGS`.
 
     Raises:
         UnreachableError: there is no Java.
     """
     properties = launch_java(master, more)
-    # Spark is loaded only where it is used
+    # imported here: these modules load Spark
     from pyspark import SparkConf, SparkContext
     from pyspark.errors.exceptions.captured import install_exception_handler
 
@@ -143,16 +148,16 @@ def started_context(master: str, more: Mapping[str, str]) -> SparkContext:
         connect()
         settings = SparkConf().setMaster(master).setAppName("windrow")
         context = SparkContext.getOrCreate(settings.setAll([*properties.items()]))
-    install_exception_handler()  # Spark's errors have names then, as they have once there is SQL
+    install_exception_handler()  # gives Spark's errors names; pyspark does so only with SQL
     context.setLogLevel("ERROR")
-    context.environment["TZ"] = "UTC"  # of workers, also if another program made the context
+    context.environment["TZ"] = "UTC"  # for workers, even if another program made the context
     return context
 
 
 def archive_options() -> str:
-    """Returns Java's options to use the archive; an empty text without an archive.
+    """Returns Java's options to use the class archive; "" without an archive.
 
-    Java silently ignores an archive that it can't use, because it is of another build.
+    Java silently ignores an archive of another Java build.
     """
     archive = archive_path()
     return (
@@ -163,9 +168,9 @@ def archive_options() -> str:
 
 
 def archive_path() -> Path | None:
-    """Returns the path of the archive for this Spark on this Java; it may not exist yet.
+    """Returns the path of the class archive for this Spark and Java; it may not exist yet.
 
-    None if Java or Spark can't be found, or a path has a space in it.
+    None if Java or Spark can't be found, or the path has a space in it.
     """
     java, spark = _java_home(), find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
@@ -176,7 +181,7 @@ def archive_path() -> Path | None:
 
 
 def _java_home() -> Path | None:
-    """Returns the home of Spark's Java: JAVA_HOME's, else the one on the PATH."""
+    """Returns the home of Spark's Java: JAVA_HOME, else the home of `java` on the PATH."""
     home_by_environment = os.environ.get("JAVA_HOME")
     java = shutil.which(
         Path(home_by_environment) / "bin" / "java" if home_by_environment else "java"
@@ -186,7 +191,7 @@ def _java_home() -> Path | None:
 
 
 def _digest(files: Iterable[Path]) -> str:
-    """Makes a digest of the files' paths, sizes and times, which Java itself checks."""
+    """Returns a digest of the files' paths, sizes and times. Java compares the same data."""
     digest = hashlib.sha256()
     for file in files:
         state = file.stat()
@@ -196,9 +201,9 @@ def _digest(files: Iterable[Path]) -> str:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keeps the process's own handler of Ctrl-C.
+    """Restores the process's own handler of Ctrl-C after the block.
 
-    pyspark replaces it by one that talks to a JVM which is busy.
+    pyspark replaces it by a handler that calls the JVM, which may be busy.
     """
     main = threading.current_thread() is threading.main_thread()
     old_handler = signal.getsignal(signal.SIGINT)

@@ -1,8 +1,8 @@
-"""What windrow uses of pyspark that isn't among its public names, and texts that it searches.
+"""Private names of pyspark that windrow uses, and texts of Spark that it searches.
 
-No other module does. All of it was seen in pyspark 4.3, and any release may change it:
-`tests/shape/test_internals.py` tells what is gone. Where a docstring says "nothing public", that
-would be the better way.
+No other module uses private names of pyspark. All are those of pyspark 4.3, and any release may
+change them: `tests/shape/test_internals.py` fails if one is missing. "Nothing public ..." in a
+docstring is the reason for the private name.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------- the launch of Java
 
 JAVA_PORT, JAVA_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"  # names, no secret
-"""Environment variables: pyspark uses the Java that answers there, and launches none.
+"""Environment variables with the port and secret of a Java that runs already.
 
-Nothing public takes a Java.
+If they are set, pyspark connects to this Java and launches none. Nothing public does this.
 """
 
 
 def java_launch(
     properties: Mapping[str, str], answer_path: Path
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Returns the command by which pyspark launches Java, and the environment of it.
+    """Returns the command by which pyspark launches Java, and the command's environment.
 
     Nothing public launches Java without waiting for it.
 
     Args:
-        properties: Spark's, of the SparkContext to come.
-        answer_path: the file in which Java writes where it answers (`java_answer`).
+        properties: the properties of the SparkContext that will use this Java.
+        answer_path: the file to which Java writes its port and secret (`java_answer`).
     """
     spark = find_spec("pyspark")
     assert spark is not None
@@ -51,8 +51,8 @@ def java_launch(
 
 
 def java_answer(answer_path: Path) -> tuple[str, str]:
-    """Returns the port and the secret in Java's file, which is whole if it is there."""
-    # Spark is loaded only where it is used
+    """Returns the port and the secret in Java's file. The file is complete if it exists."""
+    # imported here: it loads Spark
     from pyspark.serializers import UTF8Deserializer, read_int
 
     with answer_path.open("rb") as file:
@@ -60,9 +60,9 @@ def java_answer(answer_path: Path) -> tuple[str, str]:
 
 
 def has_java() -> bool:
-    """Returns whether pyspark has a Java, also if its SparkContext was stopped.
+    """Returns whether pyspark has a Java, even if its SparkContext was stopped.
 
-    Nothing public shows it.
+    Nothing public shows this.
     """
     spark: Any = sys.modules.get("pyspark")
     return spark is not None and spark.SparkContext._gateway is not None  # noqa: SLF001
@@ -74,9 +74,9 @@ def has_java() -> bool:
 def own_context() -> SparkContext | None:
     """Returns the process's SparkContext; None if there is none.
 
-    Everything public would make one.
+    Nothing public returns it without making one.
     """
-    from pyspark import SparkContext  # loaded only where it is used
+    from pyspark import SparkContext  # imported here: it loads Spark
 
     return SparkContext._active_spark_context  # noqa: SLF001
 
@@ -84,7 +84,7 @@ def own_context() -> SparkContext | None:
 def connect_port(session: Any) -> int:
     """Returns the port at which Spark Connect listens in the session's Java.
 
-    Nothing public shows it.
+    Nothing public shows this.
     """
     service = "org.apache.spark.sql.connect.service.SparkConnectService$"
     return int(getattr(getattr(session._jvm, service), "MODULE$").localPort())  # noqa: SLF001
@@ -92,11 +92,12 @@ def connect_port(session: Any) -> int:
 
 @contextmanager
 def active_in_thread(session: SparkSession) -> Iterator[None]:
-    """Makes a session on a server this thread's own in the block.
+    """Makes a session on a server the active session of this thread in the block.
 
-    A server's client takes the thread's session if none is named. Nothing public replaces it.
+    The client of a server uses the thread's active session if a call names none. Nothing
+    public replaces this session.
     """
-    # gRPC is loaded only where it is used
+    # imported here: it loads gRPC
     from pyspark.sql.connect.session import SparkSession as ConnectedSession
 
     thread_sessions: Any = ConnectedSession._active_session  # noqa: SLF001
@@ -109,10 +110,10 @@ def active_in_thread(session: SparkSession) -> Iterator[None]:
 
 
 def drop_checkpoint(frame: DataFrame) -> None:
-    """Removes the rows of a local checkpoint of this process's own Spark.
+    """Removes the rows of a local checkpoint in this process's own Spark.
 
-    Spark would keep them until it looks for unused ones, twice an hour. Nothing public removes
-    them.
+    Otherwise Spark keeps them until it looks for unused data, twice an hour. Nothing public
+    removes them.
     """
     java: Any = frame._jdf  # noqa: SLF001
     java.queryExecution().analyzed().rdd().unpersist(False)
@@ -121,25 +122,25 @@ def drop_checkpoint(frame: DataFrame) -> None:
 # ------------------------------------------------------------------ names that Spark goes by
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
-"""The environment variable that tells `pyspark.sql.functions` whose columns to make.
+"""The environment variable that decides which columns `pyspark.sql.functions` makes.
 
-If it is set, they are of a server's session, else of this process's own.
+If it is set, they are columns for a server's session, otherwise for this process's own session.
 """
 
 DAEMON_MODULE = "spark.python.daemon.module"
-"""The property with the module that Spark's daemon of Python workers runs."""
+"""The property with the module that Spark runs as its daemon of Python workers."""
 
 SPARK_ZIPS = "pyspark.zip", "py4j-*-src.zip"
-"""Names of the zips that Spark puts first on the path of its Python workers."""
+"""Patterns of the zips that Spark puts first on the path of its Python workers."""
 
 BUFFER_BYTES = "spark.sql.execution.pandas.udf.buffer.size"
-"""The property of a session that becomes part of its workers' environment (SPARK_BUFFER_SIZE)."""
+"""A session's property that becomes a variable of its workers' environment, SPARK_BUFFER_SIZE."""
 
 IDLE_WORKER_SECONDS = 60
-"""Seconds without any task after which Spark ends its idle Python workers.
+"""Seconds without a task after which Spark ends its idle Python workers.
 
-No setting changes them (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, read in Spark 4.3;
-`spark.python.worker.idleTimeoutSeconds` is about workers that are busy).
+No setting changes this (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS` in Spark 4.3).
+`spark.python.worker.idleTimeoutSeconds` is for busy workers.
 """
 
 REFUSE_CHANGED_SHUFFLES = {
@@ -147,18 +148,18 @@ REFUSE_CHANGED_SHUFFLES = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "true",
 }
-"""Settings by which Spark compares a shuffle's rows before and now.
+"""Settings by which Spark compares a shuffle's rows, if it computes them a second time.
 
-It begins anew or fails if they differ.
+If they differ from the first time, Spark repeats the whole query or fails.
 """
 
 # -------------------------------------------------------------------------- texts of Spark
 
 
 def range_splits(session: SparkSession) -> int:
-    """Returns how many parts Spark gives to a range without a number of parts.
+    """Returns Spark's default number of partitions of a range.
 
-    That is the number of tasks that run at once; a server shows it in no other place.
+    This is the number of tasks that run at once. Nothing public on a server shows it.
     """
     plan = session.sql("EXPLAIN SELECT * FROM range(1048576)").collect()[0][0]
     parts = re.search(r"splits=(\d+)", plan)
@@ -170,27 +171,28 @@ SPARK_GONE = re.compile(
 )
 """Matches errors of a Spark that ends, has ended or was restarted.
 
-`SparkConnectGrpcException` is gRPC's own error, without an answer of a server.
+`SparkConnectGrpcException` is gRPC's own error, if no server answers.
 """
 
 OTHER_PYTHON = re.compile(
     r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
 )
-"""Matches the error of Spark's worker if it has another minor version of Python.
+"""Matches the error of a worker that has another minor version of Python than the driver.
 
-It comes before anything is unpickled, which could fail.
+The worker raises it before it unpickles anything.
 """
 
 LOST_OR_RAISED = r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTION\] "
-"""A pattern of the error if rows of a local checkpoint are lost, or else of what an error has in
-front of the text of `raise_error`.
+"""Pattern of the error for lost rows of a local checkpoint, or of the prefix of `raise_error`.
+
+An error of SQL's `raise_error` has this prefix before its text.
 """
 
 WRONG_TOKEN = "UNAUTHENTICATED"  # no token  # noqa: S105
-"""Part of the error of a client that has no token, or a wrong one."""
+"""Part of the error of a client that has no token, or a wrong token."""
 
 RETRIES_WARNING = r"\[RETRIES_EXCEEDED\]"
-"""A pattern of a client's warning, beside its error, that no server answers."""
+"""Pattern of a client's warning that no server answers. The client raises an error, too."""
 
 MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 """Matches the error of a worker that can't import a module; its group is the module."""
@@ -198,4 +200,4 @@ MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'",
 RAISED_ON_WORKER = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit))(?::|$)", re.MULTILINE
 )
-"""Matches the kinds of errors in the error of a worker; the last one is the task's own."""
+"""Matches the types of exceptions in the error of a worker; the last one is the task's own."""

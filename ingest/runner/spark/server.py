@@ -1,9 +1,9 @@
 """The Spark Connect server that `windrow spark run` keeps.
 
-Spark and its Java are up before the first run asks, and stay between runs. It is a
-session like any other, in whose Java Spark's own Connect service listens. Clients'
-tasks run at the same time: on this machine in Python workers of this environment, which
-wait for the next client (`kept_alive`); or on a cluster's workers.
+Spark and its Java are up before the first run, and stay up between runs. The server is an
+ordinary session; Spark's own Connect service listens in its Java. Tasks of several clients run
+at the same time. They run on this machine, in Python workers of this environment that are kept
+for the next client (`kept_alive`); or on the workers of a cluster.
 """
 
 from __future__ import annotations
@@ -30,39 +30,46 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS = 30
-"""Seconds that its Java may take to end."""
+"""Seconds that the server's Java may take to end."""
 
 _CLEANING = "spark.cleaner.periodicGC.interval"
-"""The property with the interval at which its Java looks for unused data.
+"""The property with the interval at which Spark's Java looks for unused data.
 
-Data that ended sessions kept on disk is removed only then.
+Data on disk of ended sessions is removed only then.
 """
 
 PING_SECONDS = IDLE_WORKER_SECONDS / 3
-"""Seconds between two empty tasks: two fit into Spark's minute, if one has to wait."""
+"""Seconds between two empty tasks.
+
+Even if one of them has to wait, there is a task within each `IDLE_WORKER_SECONDS`.
+"""
 
 _END = 5.0
-"""Seconds that the last empty task has to end."""
+"""Seconds that `kept_alive` waits for its last empty task."""
 
 
 class SparkServer:
-    """A server that runs. `address`: the address for clients."""
+    """A running server.
+
+    Attributes:
+        address: the address for clients.
+    """
 
     def __init__(self, host: str, session: Any) -> None:
-        """`session`: the one in whose Java it listens."""
+        """Takes a session in whose Java the server listens."""
         self._session = session
         self.address = f"sc://{host}:{connect_port(session)}"
 
     def running(self) -> bool:
-        """Returns whether its Java runs."""
+        """Returns whether the server's Java runs."""
         return java.is_running()
 
     def stop(self) -> None:
-        """Ends it with its workers.
+        """Ends the server and its workers.
 
-        Jobs that run are cancelled, and their clients get an error.
+        Running jobs are cancelled, and their clients get an error.
         """
-        with suppress(Exception):  # its Java may be gone
+        with suppress(Exception):  # Java may be gone
             self._session.stop()
         java.end(SECONDS)
 
@@ -74,15 +81,15 @@ def spark_server(
     """Runs a server until the end of the block.
 
     Args:
-        host: the address that it listens at: on this machine only, unless there is a
-            token in the environment (`TOKEN`), which clients must know.
-        port: 0: any that is free.
-        more: Spark properties by name, on top of windrow's own.
-        master: where its tasks run.
+        host: the address at which it listens. It must be this machine's loopback address,
+            unless the environment has a token (`TOKEN`) that clients must know.
+        port: the port; 0 for any free port.
+        more: Spark properties in addition to windrow's.
+        master: Spark's master, where tasks run.
 
     Raises:
-        SpecError: it would listen to other machines, and ask nobody for a token; or
-            `more` has a property that another argument sets.
+        SpecError: other machines could reach the server without a token; or `more` has a
+            property that another argument sets.
         UnreachableError: the port is taken, or Java or Spark can't start.
     """
     if host not in LOOPBACK and not os.environ.get(TOKEN):
@@ -109,8 +116,8 @@ def spark_server(
     _refuse_taken(host, port)
     with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
         session: Any = spark_session(master, {_CLEANING: "5min", **more, **settings})
-    # Spark shares workers by their variables: clients' have none of a session's own, so
-    # this session must have none
+    # Spark reuses workers only for equal environment variables. Clients set none, so this
+    # session must not set any either, or its empty tasks keep other workers alive.
     session.sparkContext.environment.clear()
     server = SparkServer(host, session)
     try:
@@ -121,7 +128,7 @@ def spark_server(
 
 
 def _refuse_taken(host: str, port: int) -> None:
-    """Checks that the port is free, before seconds go into Java."""
+    """Checks that the port is free, before Java starts, which takes seconds."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -139,20 +146,19 @@ def _refuse_taken(host: str, port: int) -> None:
 
 @contextmanager
 def kept_alive(empty_task: Callable[[], object]) -> Iterator[None]:
-    """Keeps the idle Python workers of this process's Spark for the block.
+    """Keeps the idle Python workers of this process's Spark alive during the block.
 
-    `empty_task` runs an empty task on one of the workers to keep.
+    Spark ends its idle Python workers if none of them had a task for a minute, and no setting
+    changes this minute. A run after more than a minute would get new workers. They would have
+    to import everything, which takes 0.4 s of CPU each, and load compiled code. A task of any
+    worker starts the minute again for all of them, so one empty task now and then is enough.
 
-    Spark ends its idle Python workers once none of them had a task for a minute, and no
-    setting changes that minute.
-    Runs that come every minute or more rarely would get new workers each time, which
-    have to import everything, 0.4 s of a processor each, and load compiled code. The
-    minute is counted from the last task of any of them: so one small task now and then
-    keeps them all.
+    Spark has separate workers for each set of environment variables, and for RDDs and
+    DataFrames. Clients of a server set no variables. So the empty task must be a DataFrame's,
+    in a session that sets no variables for its workers.
 
-    Spark keeps workers by their environment, and those of RDDs apart from those of
-    DataFrames. So those of a server's clients are only kept by a session without variables
-    of its own for its workers' environment: clients have none.
+    Args:
+        empty_task: runs an empty task on one of the workers.
     """
     ended = threading.Event()
 

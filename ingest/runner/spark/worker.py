@@ -1,10 +1,10 @@
-"""What a Python worker of Spark's does before and behind a task.
+"""Preparation and cleanup of a Python worker of Spark, around each task.
 
-Workers live on between runs, on a server for days, and Python loads a module once: a
-run after an upgrade, or after a module with a schema was corrected, would get rows by
-the old rules. So a worker whose loaded files have changed since ends before its next
-task, and Spark runs the task again in a new one. (A schema in a file of its own is read
-anew by `ingest.schema.user_code`.)
+Workers live on between runs, on a server for days, and Python loads a module only once. After
+an upgrade, or after a change of a module with a schema, an old worker would make rows by the
+old rules. So a worker ends before its next task if a file that it has loaded has changed, and
+Spark runs the task again in a new worker. A schema file that isn't imported as a module is
+loaded again by `ingest.schema.user_code`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from windrow.ingest.client_cache import keeping
 from windrow.ingest.native.calling import loaded_sources
 
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-"""Folders whose own time changes when a package in them is installed or removed.
+"""Folders of installed packages.
 
-So their files needn't be looked at.
+A folder's own time changes when a package in it is installed or removed, so the files in it
+are not checked.
 """
 
 _LIBRARY = (*_PACKAGES, sysconfig.get_path("stdlib"))
@@ -32,9 +33,9 @@ _STARTED = time.time_ns()
 _SEEN: dict[str, int | None] = {}
 
 _COLLECTED_AFTER = 50_000
-"""New objects until Python's collector looks for cycles among them.
+"""Number of new objects after which Python's collector looks for cycles among them.
 
-After 700, which is Python's own number, collecting takes a fifth of loading.
+With Python's default of 700, a fifth of the time to load modules goes into the collector.
 """
 
 _frozen = 0
@@ -43,7 +44,7 @@ _frozen = 0
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Prepares a worker's process for a Spark task, and cleans up behind it."""
+    """Prepares a worker's process for a Spark task, and cleans up after the task."""
     gc.set_threshold(_COLLECTED_AFTER)
     end_if_stale()
     with keeping():
@@ -53,18 +54,18 @@ def working() -> Iterator[None]:
 
 
 def end_if_stale() -> None:
-    """Ends this process, as if it was killed, if a file that it has loaded has changed."""
+    """Ends this process at once (`os._exit`), if a file that it has loaded has changed."""
     if any(changed is None or _changed(file) != changed for file, changed in _SEEN.items()):
         os._exit(1)
 
 
 def _note_loaded() -> None:
-    """Remembers the time of each file that Python has imported or that was compiled.
+    """Remembers the time of each file that Python has imported, or that was compiled.
 
-    A file that changed since this process began may have been loaded before that: it is
-    stale.
+    If a file changed after this process began, the process may have loaded its old state. So
+    the file counts as changed.
     """
-    # None: modules made by windrow itself, as schemas of files are
+    # a module that windrow makes from a schema file has no spec
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
     files = {
         spec.origin
@@ -85,12 +86,13 @@ def _changed(file: str) -> int | None:
 
 
 def _freeze_loaded() -> None:
-    """Tells Python's collector that loaded objects stay.
+    """Freezes loaded objects, so that Python's collector skips them.
 
-    PySpark has it look through everything after each task, a tenth of a second. Only
-    after a job that loaded something: frozen objects are never looked at again.
+    PySpark runs a full collection after each task, which would take a tenth of a second.
+    Objects are frozen only after a task that loaded modules, because frozen garbage is
+    never freed.
     """
-    global _frozen  # one per process, as the collector is  # noqa: PLW0603
+    global _frozen  # one per process, like the collector  # noqa: PLW0603
     if len(sys.modules) > _frozen:
         _frozen = len(sys.modules)
         gc.freeze()

@@ -1,8 +1,8 @@
-"""Prepares a worker on another machine before its first split, and runs jobs in RDDs' tasks.
+"""Preparation of a worker on another machine before its first split, and tasks of RDDs.
 
-It checks that the worker has what tasks need, and installs windrow's own code. This
-module travels by value, for the worker has none of windrow's: nothing of windrow may be
-imported here.
+It checks that the worker has the packages that tasks need, and installs windrow's code. This
+module is pickled by value, because the worker doesn't have windrow. So it must not import
+anything of windrow.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class Code:
-    """Windrow's own code as a zip (`files`), named by its `digest`.
+    """Windrow's code, to be installed on a worker.
 
-    `versions`: those of Python and of packages that a worker must have.
+    Attributes:
+        files: the code as a zip.
+        digest: the digest of the code.
+        versions: versions of Python and of packages that a worker must have.
     """
 
     def __init__(self, files: bytes, digest: str, versions: Mapping[str, str]) -> None:
         self.files, self.digest, self.versions = files, digest, dict(versions)
 
     def trouble(self) -> tuple[str, str] | None:
-        """Returns why nothing can run here, and what to do; None if all is well.
+        """Installs the code if needed; returns why no task can run here, and what to do.
 
-        A task's worker that has loaded another client's windrow ends itself, and Spark
-        runs the task again.
+        None if tasks can run. If a task's worker has loaded other code of a client, it ends
+        itself, and Spark runs the task again in a new worker.
         """
         host, loaded = socket.gethostname(), sys.modules.get("windrow")
         known_digest, checked_versions = getattr(loaded, "__windrow_checked__", (None, None))
@@ -95,11 +98,12 @@ _DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the wor
 def install_code(code: Code | None) -> None:
     """Installs windrow's code, so that it can be imported.
 
-    `code`: None if it is installed.
+    Args:
+        code: the code; None if windrow is installed.
 
     Raises:
-        RuntimeError: this Python isn't as the driver is. (No error of windrow's own:
-            there is no windrow here.)
+        RuntimeError: this Python differs from the driver's. It is no WindrowError, because
+            windrow can't be imported here.
     """
     trouble = None if code is None else code.trouble()
     if trouble is not None:
@@ -112,19 +116,25 @@ def on_numbers(
 ) -> Iterator[tuple[int, str]]:
     """Runs a Spark task of an RDD of numbers; yields its splits' indices and outcomes.
 
-    `job`: one of `SparkJob`, or a `WorkerBootstrap`.
+    Args:
+        job: a `SparkJob`, or a `WorkerBootstrap`.
+        numbers: the numbers of the task.
     """
     for results in job([pa.record_batch({"number": pa.array(numbers, pa.int64())})]):
         yield from zip(*(column.to_pylist() for column in results.columns[:2]), strict=True)
 
 
 class WorkerBootstrap:
-    """A job and the code that it needs.
+    """A job and windrow's code that it needs.
 
-    `job`: a pickled callable of batches. `shares`: the indices of the splits that each
-    number of a batch stands for; None: those are the numbers. A task that can't begin
-    says so for each of its splits, in the first two columns of `schema`, which is that
-    of the job's output.
+    If the task can't begin, it returns an error as the outcome of each of its splits.
+
+    Args:
+        job: the job, pickled.
+        shares: the indices of the splits for each number of a batch; None: a number is the
+            index of a split.
+        schema: the columns of the job's output. The first two are index and outcome.
+        code: windrow's code.
     """
 
     def __init__(
@@ -133,10 +143,10 @@ class WorkerBootstrap:
         self._job, self._shares, self._schema, self._code = job, shares, schema, code
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs one Spark task: the job's, or yields the reason why it can't run here."""
+        """Runs one Spark task of the job, or yields the reason why it can't run here."""
         trouble = self._code.trouble()
         if trouble is None:
-            yield from pickle.loads(self._job)(batches)  # the driver's own  # noqa: S301
+            yield from pickle.loads(self._job)(batches)  # safe: the driver's bytes  # noqa: S301
             return
         message, advice = trouble
         nowhere = {"topic": None, "partition": None, "offset": None}
@@ -161,10 +171,9 @@ class WorkerBootstrap:
 
 
 def files_of(package: Path) -> dict[str, bytes]:
-    """Returns windrow's own code, by its names within a zip.
+    """Returns the files of windrow that tasks may load, by their names in a zip.
 
-    It is all that tasks may load of the package, without Dagster's side and compiled
-    files.
+    Windrow's Dagster part and compiled files are left out.
     """
     candidates = (package / "__init__.py", *(package / "ingest").rglob("*"))
     files = sorted(
@@ -174,7 +183,7 @@ def files_of(package: Path) -> dict[str, bytes]:
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
-    """Makes the digest that names windrow's own code: the same files give the same."""
+    """Returns the digest of windrow's code. The same files give the same digest."""
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
@@ -207,14 +216,16 @@ def differences(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def unpack_code(code: bytes, digest: str) -> Path:
-    """Returns the folder with windrow's code.
+    """Unpacks windrow's code, and returns its folder.
 
-    This user's workers on this machine share it, in the user's cache; if that can't be
-    written to, or others may write to it, in a folder of the user's among the temporary
-    ones. Else it is one of this process's own.
+    The folder is one of these, the first that this user can write to and others can't:
+
+    1. A folder in the user's cache. All workers of this user on this machine share it.
+    2. A folder of this user among the temporary folders, shared in the same way.
+    3. A temporary folder for this process alone.
 
     Raises:
-        OSError: nothing can be written anywhere.
+        OSError: none of them can be written.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
     for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
@@ -224,14 +235,17 @@ def unpack_code(code: bytes, digest: str) -> Path:
 
 
 def _unpack_shared(code: bytes, digest: str, above: Path) -> Path:
-    """Returns the folder of this version in a place for all versions.
+    """Unpacks the code into `above / digest` unless it is there, and returns this folder.
 
-    It stays: a worker may use it for as long as it lives. Several workers may begin at
-    once: each unpacks into a folder of its own, the first one is renamed, and all use
-    that.
+    The folder is never removed, because workers may use it. Several workers may begin at
+    once:
+
+    1. Each unpacks the code into a folder of its own.
+    2. The first worker renames its folder to the final name.
+    3. The other workers can't rename, and use the first worker's folder.
 
     Raises:
-        OSError: the code can't be kept at that place, or it isn't this user's alone.
+        OSError: the code can't be kept there, or other users may write to the folder.
     """
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = above / digest
@@ -239,7 +253,7 @@ def _unpack_shared(code: bytes, digest: str, above: Path) -> Path:
         new_folder = _extract_code(code, Path(tempfile.mkdtemp(dir=above)))
         try:
             new_folder.rename(folder)
-        except OSError:  # another one was first
+        except OSError:  # another worker was first
             shutil.rmtree(new_folder, ignore_errors=True)
     if not _private(above) or not _private(folder):
         raise PermissionError(folder)
@@ -247,7 +261,7 @@ def _unpack_shared(code: bytes, digest: str, above: Path) -> Path:
 
 
 def _extract_code(code: bytes, folder: Path) -> Path:
-    """Unpacks all of the code into the folder; removes it again if there is no room."""
+    """Unpacks the code into the folder; removes the folder if there is no room."""
     try:
         with zipfile.ZipFile(io.BytesIO(code)) as archive:
             archive.extractall(folder)
@@ -258,7 +272,7 @@ def _extract_code(code: bytes, folder: Path) -> Path:
 
 
 def _private(folder: Path) -> bool:
-    """Returns whether a folder is this user's own, and nobody else may write to it."""
+    """Returns whether this user owns a folder, and no other user may write to it."""
     about = folder.lstat()
     return (
         stat.S_ISDIR(about.st_mode)

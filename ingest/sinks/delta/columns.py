@@ -1,4 +1,4 @@
-"""The columns of a Delta table: their types, and how they change. Pure."""
+"""The columns of a Delta table: their types and their changes. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from windrow.ingest.sinks.kit import (
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuses columns that a Delta table would store as something else, or not at all.
+    """Refuses columns that a Delta table would store as another type, or not at all.
 
-    Delta stores unsigned integers as signed ones and reports nothing, so the types that
-    it holds are listed here.
+    Delta stores unsigned integers as signed integers and reports no error. So this module lists
+    the types that Delta holds.
 
     Raises:
-        SpecError: naming every column that can't be stored as it is, and what to use.
+        SpecError: there are such columns. The error names all of them, and says what to use.
     """
     all_fields = (*rows, *(pa.field(name, pa.string()) for name in metadata.values()))
     unreadable = list(names_beyond_spark(all_fields))
@@ -44,8 +44,8 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
     """Returns whether a Delta table can hold the type.
 
-    Timestamps without a zone need a feature of the protocol, which deltalake 1.6 doesn't
-    set for a new table that has them in a map.
+    Timestamps without a zone need a feature of the protocol. deltalake 1.6 doesn't set it for a
+    new table with such timestamps in a map.
     """
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and (kind.tz == "UTC" or (kind.tz is None and not in_map))
@@ -61,14 +61,14 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 
 def evolution_of(table: Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
-    """Change of the table's columns by which files with the wanted columns fit it."""
+    """Returns the change of the table's columns by which files with the wanted columns fit it."""
     return Evolution.compare(
         pa.schema(table), pa.schema(Schema.from_arrow(incoming)), evolve, _shape
     )
 
 
 def schema_after(table: Schema, evolution: Evolution) -> Schema:
-    """The table's columns after the change; unchanged columns keep their metadata."""
+    """Returns the table's columns after the change. Unchanged columns keep their metadata."""
     table_fields = {field.name: field for field in table.fields}
     fields = []
     for column in evolution.columns:
@@ -84,7 +84,10 @@ def schema_after(table: Schema, evolution: Evolution) -> Schema:
 
 
 def in_files(columns: pa.Schema, partition: str) -> pa.Schema:
-    """Columns of a table's files: all but the partition column, which is in the log alone."""
+    """Returns the columns of a table's files: all except the partition column.
+
+    The values of the partition column are in the log alone.
+    """
     return pa.schema([field for field in columns if field.name != partition])
 
 

@@ -1,9 +1,8 @@
-"""Creates a table once, and says how its columns change at a commit.
+"""Creates a table once, and finds the change of its columns at a commit.
 
-The first commit of rows with a new column adds the column (`evolve_columns`), on the snapshot that
-this
-commit has looked at. So a run that never commits leaves the table as it was, and of two runs that
-add the same column the second one finds it in the table.
+The first commit of rows with a new column adds the column (`evolve_columns`), on the snapshot
+that the commit looked at. So a run that never commits leaves the table unchanged. If two runs
+add the same column, the second run finds it in the table.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from windrow.ingest.sinks.kit import (
 def evolve_columns(
     uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve
 ) -> Evolution:
-    """Change of the table's columns by which staged files fit it at the commit.
+    """Returns the change of the table's columns by which staged files fit it at the commit.
 
-    The table may have changed since they were staged. A table that has got more columns accepts
+    The table may have changed since the files were staged. A table with more columns accepts
     files without them.
 
     Args:
@@ -42,7 +41,7 @@ def evolve_columns(
         evolve: the changes that are allowed.
 
     Raises:
-        SchemaChangedError: a staged column can't be one of the table's.
+        SchemaChangedError: a staged column can't be a column of the table.
     """
     table_schema = table.schema()
     evolution = evolution_of(
@@ -53,7 +52,7 @@ def evolve_columns(
 
 
 class _FailedChangeError(Exception):
-    """A change of the table failed, and is worth another try; its text is the reason."""
+    """A change of the table failed, and may be tried again. Its text is the reason."""
 
 
 def ensure(
@@ -64,7 +63,7 @@ def ensure(
     shape: tables.Shape,
     waits: Sequence[float],
 ) -> None:
-    """Creates the table, or gives an existing one the feature that its columns need.
+    """Creates the table, or adds to an existing table the feature that its columns need.
 
     Raises:
         SpecError: this user may not write there.
@@ -98,10 +97,13 @@ def _missing(
     owner: TableOwner,
     shape: tables.Shape,
 ) -> Callable[[], None] | None:
-    """The next change to make; None if there is none, or another pipeline owns the table."""
+    """Returns the next change to make.
+
+    None if no change is missing, or if another pipeline owns the table.
+    """
     if table is None:
         return lambda: _create(uri, columns, owner, shape)
-    needs = '"timestamp_ntz"' in Schema.from_arrow(columns).to_json()  # at any depth
+    needs = '"timestamp_ntz"' in Schema.from_arrow(columns).to_json()  # also in nested fields
     if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
         return (
             (lambda: _allow_local_times(table))
@@ -124,7 +126,7 @@ def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape
 
 
 def _allow_local_times(table: DeltaTable) -> None:
-    """Adds the feature for timestamps without a zone, which a commit of rows can't add."""
+    """Adds the feature for timestamps without a zone. A commit of rows can't add it."""
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,

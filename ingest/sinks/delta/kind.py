@@ -1,4 +1,4 @@
-"""Delta tables as a kind of sink: their settings. deltalake is loaded only for a table."""
+"""The kind `delta`: its section of the spec. deltalake is loaded only to make a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class DeltaSection(SinkSection):
     """The table.
 
-    A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is.
+    A relative path is relative to the spec's folder. A URL (s3://...) stays as it is.
     """
 
     kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
@@ -69,11 +69,15 @@ class DeltaSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """True unless versions decide, since a change between two versions may come later."""
+        """True without a version column.
+
+        With versions, a change between two versions may come later, so kept values can't be
+        right.
+        """
         return self.primary_key is not None and self.version is None
 
     def location(self, folder: Path) -> str:
-        """The table's absolute path, or the URL as it was given."""
+        """Returns the table's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:

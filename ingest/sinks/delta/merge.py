@@ -1,30 +1,34 @@
 """Merges the changes of a window into a table with a primary key, on the snapshot looked at.
 
-Each bucket is merged by itself, and of a bucket only the files that lose a row are rewritten:
+Each bucket is merged separately. Only the files that lose a row are rewritten, or all files of
+a bucket that has many (`FEW`). A merge of a bucket has three inputs:
 
-    changes of the window          the last one of each key counts: by version, if there is one,
-                                   then by topic, partition and offset
-    tombstones of later windows    a change of one of their keys is too late and is dropped
-    rows of the bucket             a change replaces the row of its key, unless a later window
-                                   wrote the row
+- Changes of the window. The last change of each key counts. Changes are ordered by version, if
+  there is one, then by topic, partition and offset.
+- Tombstones of later windows. A change of one of their keys is too late and is dropped.
+- Rows of the bucket. A change replaces the row of its key, unless a later window wrote the row.
 
-Windows are ordered by time, not by when they are committed. Their ranges begin and end at offsets,
-so in one topic-partition this is the order of the log. A merge holds in memory the window's changes
-of one bucket, the keys of one file, a byte for each row of the file, and a row group.
+Windows are ordered by time, not by the order of their commits. Their ranges begin and end at
+offsets, so in one topic-partition this is the order of the log. A merge holds in memory the
+window's changes of one bucket, the keys of one file, a byte for each row of the file, and a row
+group.
 
-A replacement removes what its window wrote before. Where that was the newest change of a key, and
-the new attempt has no change of it, the table no longer has the row before it. Such a replacement
-is refused.
+A replacement removes the rows that its window wrote before. If such a row was the newest change
+of its key, the table no longer has the row before it. So the replacement is refused if the new
+attempt has no change of that key.
 
-A change may leave columns unchanged (`UNAVAILABLE`). It gets their values from the change before it
-in the window, or from the row that it replaces, else null. That is correct only while windows are
-merged in their order. So these are refused: a change that comes after a later window's row that
-kept values (by its receipt), a replacement of a window before such a one, and in a replacement or a
-dead-letter replay any change that leaves a column unchanged, since the row before it is gone.
+A change may leave columns unchanged (`UNAVAILABLE`). It gets their values from the earlier
+change of its key in the window, or from the row that it replaces, else null. That is correct
+only while windows are merged in their order. So these are refused:
 
-A dead-letter replay removes nothing: it adds changes to the window, between those that were
-committed. So its changes are compared with the window's own rows and tombstones by their offsets;
-the later message counts.
+- A change of a key whose row is of a later window, if that window kept values (by its receipt).
+- A replacement of a window, if a later window kept values.
+- A change that leaves a column unchanged, in a replacement or a dead-letter replay, because the
+  row before it is gone.
+
+A dead-letter replay removes nothing: it adds changes to the window, between the committed
+changes. So its changes are compared with the window's own rows and tombstones by their offsets,
+and the later message counts.
 """
 
 from __future__ import annotations
@@ -72,19 +76,20 @@ from windrow.ingest.sinks.kit import (
 )
 
 FEW = 8
-"""A commit compacts a bucket from this number of files on; fewer ones stay as they are."""
+"""A commit compacts a bucket that has at least this number of files."""
 
 Rewrites = Literal["few", "buckets", "table"]
-"""Files that a commit rewrites: as few as it can; all of each bucket that it changes; all."""
+"""The files that a commit rewrites: as few as possible, all of each changed bucket, or all."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 class MergeLayout(MergeColumns, frozen=True):
-    """The columns by which a table is merged, and those of its files.
+    """The columns by which a table is merged, and the columns of its files.
 
-    `in_file`: columns of the files, with the window's column; staged files may lack some.
-    `rewrites`: the files that are rewritten besides those that lose a row.
+    Attributes:
+        in_file: columns of the files, with the window's column. Staged files may lack some.
+        rewrites: the files that are rewritten in addition to those that lose a row.
     """
 
     in_file: pa.Schema
@@ -115,7 +120,7 @@ def merge(
 ) -> tuple[Merged, list[Action]]:
     """Merges staged files; returns the receipt's sums and the actions of the commit.
 
-    The new files are written then, and no commit names them yet.
+    It writes the new files, which no commit names yet.
 
     Args:
         folder: the table's place.
@@ -124,11 +129,11 @@ def merge(
         receipt: the window's receipt.
         files: the staged files, with changes.
         later: the committed receipts of all windows after this one.
-        older: the committed receipt of the generation before, if there is one.
+        older: the committed receipt of the previous generation, if there is one.
 
     Raises:
-        RefusedError: a replacement lacks keys whose newest change was its window's; a
-            kept value may be wrong; or a file is damaged.
+        RefusedError: a replacement lacks keys whose newest change was its window's; a kept
+            value may be wrong; or a file is damaged.
         DamagedError: tombstones are damaged.
         UnreachableError: a file can't be read or written.
     """
@@ -146,7 +151,7 @@ def merge(
 
 
 class Merging:
-    """One merge: call `merge` for each touched bucket, then `close`."""
+    """One merge. Call `merge` for each touched bucket, then `close`."""
 
     def __init__(
         self,
@@ -177,14 +182,19 @@ class Merging:
 
     @property
     def touched(self) -> set[int]:
-        """The buckets that the window changes, or changed in the generation before."""
+        """The buckets that the window changes, or whose keys its previous generation deleted."""
         older_buckets = (
             frozenset[int]() if self._older_tombstones is None else self._older_tombstones.buckets
         )
         return {bucket for file in self._staged for bucket in file.buckets} | older_buckets
 
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
-        """Merges one bucket; `files` are the table's files in it."""
+        """Merges one bucket.
+
+        Args:
+            bucket: the bucket.
+            files: the table's files in it.
+        """
         changes, keeps = self._changes(bucket)
         too_late = self._find_too_late(changes, bucket)
         removed_masks = [self._decide(file, changes, too_late, keeps) for file in files]
@@ -196,7 +206,7 @@ class Merging:
         self._rewrite(bucket, files, removed_masks, self._new_rows(changes, too_late))
 
     def close(self) -> Merged:
-        """Sums of this commit and of the generations before.
+        """Returns the sums of this commit and of the earlier generations.
 
         Raises:
             RefusedError: the right value of some keys is unknown.
@@ -205,7 +215,7 @@ class Merging:
         return self._counts.to_merged(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
-        """The last change of each key, and the columns that it takes from an older row."""
+        """Returns the last change of each key, and the columns that take values from older rows."""
         staged_tables = [
             self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets
         ]
@@ -218,7 +228,7 @@ class Merging:
         versions = [] if self._layout.key.version is None else [self._layout.key.version]
         order = [all_changes[name] for name in (*versions, *self._layout.position)]
         keys = [all_changes[name] for name in self._layout.key.columns]
-        # Of several changes in one message the last one counts: the sort keeps their order.
+        # If a message has several changes, the last one counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
         ordered = (
             _frame([*order, *keys])
@@ -279,6 +289,7 @@ class Merging:
         return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
+        """Reads the changes of one bucket from a staged file."""
         groups = [
             number for number, group_bucket in enumerate(file.buckets) if group_bucket == bucket
         ]
@@ -289,10 +300,10 @@ class Merging:
             return opened.read_row_groups(groups, use_threads=False)
 
     def _find_too_late(self, changes: pa.Table, bucket: int) -> Mask:
-        """Mask of the changes that are too late, because the key was deleted later.
+        """Returns the mask of the changes that are too late, because the key was deleted later.
 
-        It was deleted by a later window; or, for a dead-letter replay, by a later message
-        of the window itself.
+        A later window deleted it. In a dead-letter replay it may also be a later message of the
+        window itself.
         """
         too_late = np.zeros(changes.num_rows, np.bool_)
         for tombstones in self._later:
@@ -306,7 +317,7 @@ class Merging:
         return too_late
 
     def own_tombstones(self, bucket: int) -> pa.Table | None:
-        """The window's own tombstones, for a dead-letter replay; else None."""
+        """Returns the window's own tombstones in a dead-letter replay; else None."""
         return (
             self._older_tombstones.keys(bucket)
             if self._dead_replay and self._older_tombstones is not None
@@ -316,7 +327,7 @@ class Merging:
     def _write_tombstones(self, bucket: int, changes: pa.Table, too_late: Mask) -> None:
         """Writes the keys that the window deleted.
 
-        In a dead-letter replay these include its earlier tombstones, where they still count.
+        In a dead-letter replay these include its earlier tombstones that still count.
         """
         columns = [*self._layout.key.columns, *self._layout.position]
         own_tombstones = self.own_tombstones(bucket)
@@ -354,10 +365,10 @@ class Merging:
     def _decide(
         self, file: DataFile, changes: pa.Table, too_late: Mask, keeps: _KeptColumns
     ) -> Mask:
-        """Mask of the rows that a file loses.
+        """Returns the mask of the rows that a file loses.
 
-        Marks the changes that lose against a row of it, and takes the values that the other
-        changes keep.
+        It also marks the changes that don't replace a row of the file as too late, and takes
+        the values that the other changes keep.
         """
         batch = self._columns(
             file,
@@ -390,7 +401,7 @@ class Merging:
         rows: npt.NDArray[np.int64],
         changed: npt.NDArray[np.int64],
     ) -> Mask:
-        """Mask of the changes that replace the row with their key."""
+        """Returns the mask of the changes that replace the row with their key."""
         newer = _mask(
             pc.less_equal(batch.column(self._layout.window).take(pa.array(rows)), self._key)
         )
@@ -408,7 +419,7 @@ class Merging:
         return higher | (same & newer)
 
     def _is_own(self, batch: pa.Table) -> Mask:
-        """Mask of the rows that the window wrote."""
+        """Returns the mask of the rows that the window wrote."""
         return _mask(pc.equal(batch.column(self._layout.window), self._key))
 
     def follows(
@@ -418,7 +429,10 @@ class Merging:
         old: pa.Table,
         old_at: npt.NDArray[np.int64],
     ) -> Mask:
-        """Mask of the new rows whose message comes after that of the old row, in one window."""
+        """Returns the mask of the new rows whose message comes after that of the old row.
+
+        Both are rows of one window.
+        """
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
         for name in self._layout.position:
             new_positions, old_positions = (
@@ -434,7 +448,7 @@ class Merging:
     def _count_missing_tombstones(
         self, files: Sequence[DataFile], changes: pa.Table, bucket: int
     ) -> None:
-        """Counts keys that the generation before deleted and nothing changes now.
+        """Counts keys that the previous generation deleted and that no change has now.
 
         Neither the new attempt nor a later window changes them.
         """
@@ -454,7 +468,7 @@ class Merging:
         self._missing_keys += int(np.count_nonzero(~known_keys))
 
     def _new_rows(self, changes: pa.Table, too_late: Mask) -> pa.Table:
-        """The rows that the table gets."""
+        """Returns the rows that are added to the table."""
         stays = ~too_late if self._layout.key.marks else ~too_late & ~_mask(changes[DELETED])
         rows = changes.filter(pa.array(stays))
         return rows.append_column(
@@ -465,7 +479,7 @@ class Merging:
     def _rewrite(
         self, bucket: int, files: Sequence[DataFile], removed_masks: Sequence[Mask], new: pa.Table
     ) -> None:
-        """Writes one file that replaces those that lose a row, with the new rows."""
+        """Writes one file with the new rows and the rows of the files that it replaces."""
         untouched_files = [
             file for file, mask in zip(files, removed_masks, strict=True) if not mask.any()
         ]
@@ -502,6 +516,7 @@ class Merging:
             self.actions += add_actions(self._table, [written], str(bucket))
 
     def _copy(self, file: DataFile, removed: Mask, out: GrowingFile[StagedFile]) -> None:
+        """Copies a file's rows to a new file, without the removed rows, which it counts."""
         row_offset = 0
         for batch in (
             fit_columns(batch, self._layout.in_file)
@@ -518,6 +533,7 @@ class Merging:
                 out.add(kept_rows)
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
+        """Reads some columns of a file, in the table's types. A missing column is null."""
         schema = pa.schema([self._layout.in_file.field(name) for name in names])
         batches = [
             fit_columns(batch, schema) for batch in read_batches(self._folder, file.path, names)
@@ -529,9 +545,13 @@ class Merging:
 class _KeptValues:
     """The values of a column that changes keep.
 
-    `unknown`: mask of the changes that left the column unchanged, with no change before them in
-    the window that has a value. `nowhere`: mask of the changes that no row has a value for: there
-    is none, or it was deleted before. `values`: values of the rows that they replace.
+    Attributes:
+        unknown: mask of the changes that left the column unchanged and have no earlier change
+            with a value in the window.
+        nowhere: mask of the changes for which no row has a value, because no row exists or it
+            was deleted before.
+        positions: for each file, the changes that take a value from it.
+        values: for each file, the values of the rows that these changes replace.
     """
 
     unknown: Mask
@@ -546,7 +566,7 @@ class _KeptValues:
         rows: npt.NDArray[np.int64],
         changes: npt.NDArray[np.int64],
     ) -> None:
-        """Takes the values of rows for the changes that don't have them."""
+        """Takes values from rows, for the changes that don't have them."""
         unknown = self.unknown[changes]
         taken_rows = batch.take(pa.array(rows[unknown]))
         self.positions.append(changes[unknown])
@@ -560,7 +580,7 @@ _KeptColumns = dict[str, _KeptValues]
 
 
 def _leaves_unchanged(changes: pa.Table, name: str) -> Mask:
-    """Mask of the changes that leave a column unchanged."""
+    """Returns the mask of the changes that leave a column unchanged."""
     names = _array(changes[UNAVAILABLE.name])
     mask = np.zeros(changes.num_rows, np.bool_)
     mask[
@@ -570,7 +590,7 @@ def _leaves_unchanged(changes: pa.Table, name: str) -> Mask:
 
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:
-    """A data frame of columns, which are named by their numbers."""
+    """Makes a data frame of columns. Their names are their numbers."""
     return pl.DataFrame({f"{i}": pl.from_arrow(_array(column)) for i, column in enumerate(columns)})
 
 
@@ -579,6 +599,6 @@ def _array(column: Any) -> pa.Array:
 
 
 def _mask(nullable_mask: Any) -> Mask:
-    """Converts a mask to numpy; null counts as false."""
+    """Converts a mask to numpy. Null counts as false."""
     mask: Mask = _array(pc.fill_null(nullable_mask, False)).to_numpy(zero_copy_only=False)
     return mask

@@ -1,4 +1,4 @@
-"""Versions of a Delta table that anybody made, for those who only read it."""
+"""Versions of any Delta table, windrow's or another program's, for lookups that read it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _STREAMED: dict[str, Any] = {
         use_buffered_stream=True, buffer_size=1 << 20, pre_buffer=False
     ),
 }
-"""Has a worker hold little more of a table than what has been read."""
+"""Options with which a worker holds only little of a table in memory."""
 
 
 @dataclass(frozen=True)
 class DeltaSnapshots:
-    """A Delta table. Its versions are written `number@table/files`.
+    """A Delta table. Its versions have the form `number@table/files`.
 
-    They have the table's own id, and a digest of the names of the version's files. So a table
-    that was made anew at its place has other versions, and one that came back from a backup and
-    was written to since has another version of the same number.
+    `table` is the table's own id, and `files` a digest of the names of the version's files. So
+    a table that was created again at its place has other versions. A table that was restored
+    from a backup and written since has another version with the same number.
     """
 
     location: str
@@ -60,7 +60,7 @@ class DeltaSnapshots:
             )
         try:
             refuse_unreadable_rows(self.location, table)
-        except UnreachableError as error:  # this version stays so, whatever the next ones are
+        except UnreachableError as error:  # a retry can't help: this version never changes
             raise RefusedError(error.message, "setup", error.advice) from None
         try:
             with Place(self.location).waiting():
@@ -93,7 +93,7 @@ class DeltaSnapshots:
         """Loads a version.
 
         Raises:
-            RefusedError: it is gone, or the table is another one.
+            RefusedError: the version is gone, or the place has another table now.
         """
         number, _, _ = version.partition("@")
         table = self._table()
@@ -120,6 +120,7 @@ class DeltaSnapshots:
 
 
 def _name(table: DeltaTable) -> str:
+    """Returns the name of a version: `number@table/files`."""
     names = "\n".join(sorted(list_added_files(table)["path"].to_pylist()))
     files = hashlib.sha256(names.encode()).hexdigest()[:12]
     return f"{table.version()}@{table.metadata().id}/{files}"

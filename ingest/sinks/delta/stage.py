@@ -1,4 +1,4 @@
-"""Writes Parquet files of a table: those of a split, on executors; rewritten ones, at a commit."""
+"""Writes Parquet files of a table: those of a split on executors, rewritten files at a commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ from windrow.ingest.sinks.kit import (
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A staged file as its committable describes it.
 
-    `buckets` has the bucket of each row group, in a table with a primary key.
+    Attributes:
+        path: the path below the table.
+        size: the size in bytes.
+        rows: number of rows.
+        stats: Delta's statistics of the file, as JSON.
+        modified_ms: the time of the last write, in epoch milliseconds.
+        buckets: the bucket of each row group, in a table with a primary key.
     """
 
     path: str
@@ -53,7 +59,10 @@ Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 class DeltaWriter(ParquetRowWriter):
     """Writes rows as Parquet, and describes the file for a commit.
 
-    `cut` splits rows further, so that each row group has one bucket.
+    Args:
+        schema: the columns of the file.
+        metadata: the names of the metadata columns.
+        cut: splits rows by bucket, so that each row group has one bucket.
     """
 
     def __init__(
@@ -81,7 +90,7 @@ class DeltaWriter(ParquetRowWriter):
 
 @contextmanager
 def explain_storage_errors() -> Iterator[None]:
-    """Translates the system's errors while a commit reads and writes files of the table.
+    """Converts the operating system's errors while a commit reads and writes files of the table.
 
     Raises:
         UnreachableError: a file can't be read or written.
@@ -105,15 +114,23 @@ def begin_file(
 
 
 def part_path(column: str, part: str, attempt: str) -> str:
-    """Makes a new path for a file of the table, in a folder named by its partition.
+    """Makes a new path for a file of the table, in a folder with the name of its partition.
 
-    Other writers lay files so, and some readers take the partition's value from the folder alone.
+    Other writers use such folders too, and some readers take the partition's value from the
+    folder alone.
     """
     return staged_path(f"{DATA_FOLDER}/{column}={quote(part, safe='')}", attempt)
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable; `uri` is the table's."""
+    """Makes stagers on executors. Picklable.
+
+    Attributes:
+        uri: the table's path or URI.
+        layout: the columns of a staged batch.
+        window_key: the window's key.
+        primary_key: the table's primary key; None if rows are appended.
+    """
 
     uri: str
     layout: Layout
@@ -124,7 +141,9 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
         """Makes a stager whose file name is unique to this call."""
         attempt, cut = self.layout.attempt, None
         path = part_path(self.layout.metadata["window"], self.window_key, attempt)
-        if self.primary_key is not None:  # changes, of which a commit makes files of the table
+        if (
+            self.primary_key is not None
+        ):  # a commit reads these changes and writes the table's files
             cut = partial(split_by_bucket, self.primary_key)
             path = staged_path(window_folder(self.window_key), attempt)
         return FileStager(
@@ -159,13 +178,14 @@ def _with_nan(rows: pa.Table) -> list[str]:
 class WideFiles:
     """The files that one commit has rewritten in wider columns so far, in all of its tries.
 
-    Delta lets a file have narrower columns than its table only with a feature that deltalake
-    neither reads nor writes. So a commit that makes a column wider replaces all files by rewritten
-    ones, and no reader meets a type that the table doesn't have. Where such a commit fails, the
-    next try uses the same files, for the originals never change. One row group is in memory.
+    Delta allows a file with narrower columns than its table only with a feature that deltalake
+    neither reads nor writes. So a commit that widens a column replaces all files by rewritten
+    files, and no reader meets a type that the table doesn't have. If such a commit fails, the
+    next try uses the same files, because the originals never change. One row group is in
+    memory.
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         receipt: the commit's receipt.
         metadata: names of the metadata columns.
     """
@@ -181,11 +201,11 @@ class WideFiles:
         return [file for file in self._written.values() if file is not None]
 
     def rewrite(self, path: str, part: str, columns: pa.Schema) -> list[StagedFile]:
-        """Rewrites a file of a window with exactly these columns; returns none without rows.
+        """Rewrites a file of a window with exactly these columns; returns none if it has no rows.
 
         Raises:
             RefusedError: the original is missing or damaged.
-            UnreachableError: the original can't be read, or the new file written.
+            UnreachableError: the original can't be read, or the new file can't be written.
         """
         if columns != self._columns:
             self._columns = columns

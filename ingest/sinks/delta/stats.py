@@ -1,4 +1,4 @@
-"""Delta's statistics of one Parquet file, from those of its row groups."""
+"""Delta's statistics of one Parquet file, from the statistics of its row groups."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ Bounds = tuple[Any, Any]
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str]) -> str:
-    """Number of records, and nulls and bounds of top-level columns, as Delta's JSON.
+    """Returns the number of records, and nulls and bounds of top-level columns, as Delta's JSON.
 
-    There are bounds of all plain columns that have a value, or of none: where some are
-    missing, deltalake 1.6.6 takes them for `column >= null`, and `to_pyarrow_dataset`
-    then skips rows that a filter asks for (measured; without any bounds it skips
-    nothing). A struct has no bounds as a whole and counts as missing; lists and maps
-    don't (measured too).
+    There are bounds of all plain columns with a value, or of no column. If some bounds are
+    missing, deltalake 1.6.6 reads them as `column >= null`. Then `to_pyarrow_dataset` skips
+    rows that match a filter (measured; without any bounds it skips nothing). A struct has no
+    bounds as a whole and counts as missing; lists and maps don't (measured too).
 
-    `unbounded` names the columns with a NaN: Parquet leaves NaN out of its bounds, while
-    readers sort it above all numbers, so they would skip a file with the rows that they
-    look for.
+    Args:
+        metadata: the footer of the file.
+        schema: its columns.
+        unbounded: the columns with a NaN. Parquet leaves NaN out of its bounds, but readers
+            sort it above all numbers. With such bounds they would skip a file that has matching
+            rows.
     """
     nulls: dict[str, int] = {}
     bounds: dict[str, Bounds | None] = {}
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     for field in schema:
         if field.name not in leaves:
-            continue  # nested: Delta asks for no statistics
+            continue  # a nested column: Delta demands no statistics
         groups = [
             metadata.row_group(g).column(leaves[field.name]).statistics
             for g in range(metadata.num_row_groups)
@@ -66,24 +68,28 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
 
 
 def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
-    """A column's least and greatest value as Delta writes them; None if unknown."""
+    """Returns a column's least and greatest value as Delta writes them; None if unknown."""
     filled = [g for g in groups if g is None or g.num_values > 0]
     if not all(g is not None and g.has_min_max for g in filled):
-        return None  # Parquet keeps none for values of more than 4 KiB
+        return None  # Parquet keeps no bounds of values of more than 4 KiB
     try:
         return _low(kind, min(g.min for g in filled)), _high(kind, max(g.max for g in filled))
     except (OverflowError, ValueError):
-        # A timestamp that Python's datetime can't hold, an infinity, or a shortened text
-        # without an upper bound.
+        # A timestamp that Python's datetime can't hold, an infinity, or a text that can't be
+        # cut to an upper bound.
         return None
 
 
 def _low(kind: pa.DataType, value: Any) -> Any:
+    """Returns a lower bound as Delta writes it. A long text is cut."""
     return value[:_SHORT] if pa.types.is_string(kind) else _plain(kind, value)
 
 
 def _high(kind: pa.DataType, value: Any) -> Any:
-    """Upper bound as Delta writes it; a text is shortened to one that sorts behind it."""
+    """Returns an upper bound as Delta writes it.
+
+    A long text is cut, and gets a last character that makes it greater than the text.
+    """
     if not pa.types.is_string(kind):
         return _plain(kind, value)
     if len(value) <= _SHORT:
@@ -95,6 +101,11 @@ def _high(kind: pa.DataType, value: Any) -> Any:
 
 
 def _plain(kind: pa.DataType, value: Any) -> Any:
+    """Converts a bound to a value of Delta's JSON.
+
+    Raises:
+        ValueError: the bound is infinite or NaN.
+    """
     if pa.types.is_floating(kind) and not isfinite(value):
         msg = "JSON has no infinity, and readers take null for a bound that nothing fits"
         raise ValueError(msg)

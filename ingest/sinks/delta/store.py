@@ -1,11 +1,13 @@
 """A Delta table as a table store: each change is made on exactly the snapshot looked at.
 
-The windows of a table are listed in pages (`sinks.kit.commit.pages`): files below `_windrow`, each
-named by its content. A commit writes its window's receipt and a page, and names the page in one
-application transaction, `windrow:pages`, which outlives checkpoints and the clean-up of the log.
-The page names the older pages. So rows, receipt, ranges and notes become visible together or not at
-all, and a look asks deltalake for one transaction, however many windows there are. All commits of
-windrow have that transaction, so any two at once conflict.
+The windows of a table are listed in pages (`sinks.kit.commit.pages`): files below `_windrow`,
+each named by a digest of its content. A commit writes its window's receipt and a page. It names
+the page in one application transaction, `windrow:pages`, which survives checkpoints and the
+clean-up of the log. The page names the older pages.
+
+So rows, receipt, ranges and notes become visible together or not at all. A look reads one
+transaction, however many windows there are. All commits of windrow have this transaction, so
+any two concurrent commits conflict.
 """
 
 from __future__ import annotations
@@ -66,11 +68,11 @@ class DeltaStore:
     """A Delta table.
 
     Args:
-        uri: the table's path or URI; it belongs to one pipeline.
-        metadata: names of the metadata columns. A table without a primary key is
-            partitioned by the window's.
-        primary_key: the key of a table whose rows replace each other, which is partitioned
-            by its buckets; None if rows are appended.
+        uri: the table's path or URI. The table belongs to one pipeline.
+        metadata: names of the metadata columns. A table without a primary key is partitioned by
+            the window's column.
+        primary_key: the key of a table whose rows replace each other; the table is partitioned
+            by its buckets. None if rows are appended.
         evolve: the allowed changes of an existing table's columns.
     """
 
@@ -97,7 +99,7 @@ class DeltaStore:
     def shape(self) -> tables.Shape:
         """The table's partition column, and the properties that describe its layout.
 
-        The property of a key never changes, as the layout depends on it.
+        The property of a primary key never changes, because the layout depends on it.
         """
         key = self.primary_key
         if key is None:
@@ -133,7 +135,7 @@ class DeltaStore:
 
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
-        """The state of the last look, if the log hasn't grown since; else the newest one."""
+        """Yields the state of the last look if the log hasn't grown since, else the newest one."""
         last_look, self._last_look = self._last_look, None
         if last_look is None or self._end(last_look[0].version) != last_look[1]:
             state = self._load()
@@ -144,7 +146,10 @@ class DeltaStore:
 
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
-        """The newest state, always loaded: the log behind a kept one may be cleaned up."""
+        """Yields the newest state, always loaded again.
+
+        A clean-up may have removed the log's entries after the last look.
+        """
         state = self._load()
         if state is not None:
             refuse_unfinished(self.location, self.files, state.version)
@@ -154,20 +159,29 @@ class DeltaStore:
         return DeltaStagerFactory(self.location, layout, window.key, self.primary_key)
 
     def wide_files(self, receipt: Receipt) -> WideFiles:
-        """The rewritten files of a commit; the next try uses those of one that failed."""
+        """Returns the rewritten files of a commit. Another try of the commit uses them again."""
         if self._wide is None or self._wide[0] is not receipt:
             self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
         return self._wide[1]
 
     def _load(self) -> DeltaState | None:
+        """Loads the newest state; None if there is no table.
+
+        Raises:
+            SpecError: the place has a table of another kind.
+            DamagedError: the log is gone, and files of the table are left.
+        """
         table = tables.load(self.location)
         if table is not None:
             return DeltaState(self, table)
         folder_names = self.files.folders("_windrow")
-        if "log" in folder_names:  # of kind files, whose data a sweep would remove
+        if "log" in folder_names:  # a table of kind files: a sweep would remove its data
             raise self.files.other_kind_error()
         if folder_names:
-            # 1. this look finds no table  2. another run makes it  3. this one sees its folders
+            # A race, for which the table is loaded again:
+            # 1. This run finds no table.
+            # 2. Another run creates the table.
+            # 3. This run sees the new table's folders.
             new_table = tables.load(self.location)
             if new_table is not None:
                 return DeltaState(self, new_table)
@@ -176,10 +190,10 @@ class DeltaStore:
         return None
 
     def _end(self, version: int) -> Sequence[object]:
-        """The log's entries of a version and the next one, and its newest checkpoint's name.
+        """Returns size and time of a version's entry, the next entry and the newest checkpoint.
 
-        A table that was created again has entries of other times. A clean-up of the log writes a
-        checkpoint first.
+        A missing file is None. A table that was created again has entries with other times. A
+        clean-up of the log writes a checkpoint first.
         """
         names = entry_name(version), entry_name(version + 1), tables.NEWEST_CHECKPOINT
         return list(self.files.stat_files(names).values())
@@ -206,7 +220,7 @@ class DeltaState(PagedState):
         return tables.list_added_files(self._table)
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """Keys of windows with rows; none in a table with a primary key.
+        """Returns the keys of windows with rows; no keys in a table with a primary key.
 
         The files of such a table have rows of several windows.
         """
@@ -235,7 +249,7 @@ class DeltaState(PagedState):
         return changes
 
     def refuse_append_only(self, act: str, parts: Collection[str] | None = None) -> None:
-        """Refuses what removes files (`sinks.delta.table.refuse_append_only`)."""
+        """Refuses to remove files (`sinks.delta.table.refuse_append_only`)."""
         tables.refuse_append_only(self._store.location, self._table, act, parts)
 
     def scan(
@@ -270,7 +284,7 @@ class DeltaState(PagedState):
         return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Returns none: each window has a file of its own, which `lost_tombstones` checks."""
+        """Returns none. Each window has its own file, which `lost_tombstones` checks."""
         return iter(())
 
     def lost_tombstones(
@@ -311,9 +325,9 @@ class DeltaState(PagedState):
         return reply or Written(self.version + 1, receipt)
 
     def _append(self, change: TableChange, key: str, evolution: Evolution) -> Writing:
-        """Adds staged files as they are, or rewritten with the table's wider columns.
+        """Adds staged files unchanged, or rewritten with the table's wider columns.
 
-        Where the table's columns become wider, all of its files are rewritten too.
+        If the table's columns become wider, all of its files are rewritten too.
         """
         table, files, parts = (
             self._table,
@@ -322,13 +336,14 @@ class DeltaState(PagedState):
         )
         schema = schema_after(table.schema(), evolution) if evolution.changes else None
         if change.replaces and schema is None and self._has_rows(change.receipt):
-            # for those who read the table as a stream, a file with the same rows is no change
+            # The rows are the same, so the files are marked as no change of data for readers
+            # that read the table as a stream.
             older = [file for file in tables.data_files(table) if file.part == key]
             removed = [tables.remove_action(table, file, changes=False) for file in older]
             return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
         if not evolution.widens_table and not evolution.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
-        assert change.receipt is not None  # dead letters never become wider
+        assert change.receipt is not None  # columns of dead letters never become wider
         wide = self._store.wide_files(change.receipt)
         columns = in_files(evolution.columns, self._store.shape.column)
         if evolution.widens_rows:
@@ -345,8 +360,8 @@ class DeltaState(PagedState):
         return Writing(actions, schema, None if evolution.widens_table else parts)
 
     def _has_rows(self, receipt: Receipt | None) -> bool:
-        """Returns whether the window has exactly the rows already that a replacement brings."""
-        assert receipt is not None  # dead letters replace none
+        """Returns whether the window already has exactly the rows of its replacement."""
+        assert receipt is not None  # dead letters never replace rows
         rows, column = 0, self._store.metadata["window"]
         difference = sum(int(split.checksums.rows, 16) for split in receipt.splits)
         try:
@@ -354,14 +369,14 @@ class DeltaState(PagedState):
                 rows += batch.num_rows
                 difference -= checksum(batch, leave_out=(column,))
         except (RefusedError, UnreachableError):
-            return False  # they are what is to be replaced
+            return False  # the damaged rows are replaced
         return rows == receipt.counts.rows and difference % 2**64 == 0
 
     def _merge(
         self, receipt: Receipt, files: Sequence[StagedFile], evolution: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
-        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
+        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # loads polars
 
         store, window_key = self._store, receipt.window.key
         assert store.primary_key is not None
@@ -402,10 +417,10 @@ class DeltaSink(WindowTable):
 
 
 def _to_writing(actions: list[Action], evolution: Evolution, table: Schema) -> Writing:
-    """Turns the actions of a merge into a commit.
+    """Converts the actions of a merge to a commit.
 
-    deltalake adds columns only together with a removal, so where columns change, each bucket that
-    the merge has written anew loses all of its files by that.
+    deltalake adds columns only together with a removal. So if columns change, the commit
+    removes all files of each bucket that the merge rewrote.
     """
     if not evolution.changes:
         return Writing(actions)
@@ -420,7 +435,7 @@ def _to_writing(actions: list[Action], evolution: Evolution, table: Schema) -> W
 
 
 def _note(receipt: Receipt) -> str:
-    """A commit's entry in the table's history, for people."""
+    """Returns a commit's entry in the table's history, for people."""
     ranges = [[s.topic, s.partition, s.start, s.stop] for s in receipt.plan.splits]
     entry = {
         "window": receipt.window.key,

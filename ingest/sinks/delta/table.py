@@ -1,9 +1,9 @@
-"""Delta tables by deltalake: load one, read its owner and files, commit on what was loaded.
+"""Delta tables by deltalake: load one, read its owner and files, commit on the loaded version.
 
-deltalake's own retry is off everywhere: it would commit again on a snapshot that nobody has looked
-at. With it, two creators that race both succeed even with `create(mode="error")`, and the second
-one replaces the first one's properties (deltalake 1.6.6: 29 successes in 15 races; without its
-retry 15).
+deltalake's own retry is off everywhere, because it commits again on a snapshot that windrow
+hasn't looked at. With its retry, two creators that race both succeed even with
+`create(mode="error")`, and the second one replaces the first one's properties (deltalake 1.6.6:
+29 successes in 15 races; without its retry 15).
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ LOG = "_delta_log"
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 PAGES_APP = "windrow:pages"
-"""The application whose version is the name of the newest page (`sinks.kit.commit.pages`)."""
+"""The application transaction whose version is the name of the newest page.
+
+`sinks.kit.commit.pages` has the pages.
+"""
 
 _ENTRY = re.compile(r"\d{20}\.json")
 
 CLEANED_EVERY = 1000
-"""Commits between two clean-ups of the log, each of which lists all of its files."""
+"""The commits between two clean-ups of the log. Each clean-up lists all files of the log."""
 
 _OF_FEATURES = ("Unsupported", "Column mapping", "catalog-managed")
 _OF_THE_LOG = ("found gap", "No table metadata or protocol", "Json error")
-"""Words of deltalake's errors that are not the storage's."""
+"""Words in deltalake's errors about features and about the log, not about the storage."""
 
 _FEATURES = (
     "Something else gave the table what windrow can't read. Take that off with what switched it on"
@@ -61,7 +64,7 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 
 
 def entry_name(version: int) -> str:
-    """The path of the log's entry of a version."""
+    """Returns the path of a version's entry in the log."""
     return f"{LOG}/{version:020d}.json"
 
 
@@ -69,9 +72,9 @@ def load(uri: str) -> DeltaTable | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
-        SpecError: it is a file.
-        SchemaChangedError: it has features that deltalake can't read.
-        DamagedError: its log isn't whole.
+        SpecError: the path is a file.
+        SchemaChangedError: the table has features that deltalake can't read.
+        DamagedError: its log is incomplete.
         UnreachableError: the table can't be read.
     """
     try:
@@ -103,9 +106,9 @@ def load(uri: str) -> DeltaTable | None:
 
 
 def reason(error: Exception) -> str:
-    """First line of an error and its causes, without a trace.
+    """Returns the first line of an error and its causes, without a trace.
 
-    deltalake writes the causes as a tree; the last ones have the code, behind long names.
+    deltalake writes the causes as a tree. The last causes have the code, after long names.
     """
     first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
     causes = [
@@ -116,7 +119,7 @@ def reason(error: Exception) -> str:
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
-    """Name of the newest page by the log; empty before the first commit.
+    """Returns the name of the newest page by the log; "" before the first commit.
 
     Raises:
         UnreachableError: a file of the log can't be read, or was cleaned up meanwhile.
@@ -141,12 +144,13 @@ class Shape:
 
 
 def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
-    """Reads the owner of a table; called before any use.
+    """Reads the owner of a table. It is called before any use of the table.
 
     Raises:
-        SchemaChangedError: the table has another layout, so a replacement would remove
-            other rows too.
-        SpecError: something else made the table, or its log forgets windrow's windows.
+        SchemaChangedError: the table has another layout, so a replacement would remove other
+            rows too.
+        SpecError: something other than windrow made the table, or its log forgets windrow's
+            windows.
     """
     meta = table.metadata()
     configuration: Mapping[str, str] = meta.configuration
@@ -184,11 +188,11 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 
 # ------------------------------------------------------------------------ an entry that was cut off
 #
-# Delta makes an entry visible by one rename and doesn't sync it, so a loss of power may leave the
-# newest one empty, full of zeros or incomplete. While it exists nobody can load the table; or, if
-# it was cut off exactly at a line's end, windrow refuses to commit on top of it. So no commit
-# depends on it, and it is safe to remove. Without it the table is as before that commit, which has
-# neither rows nor a receipt then.
+# Delta makes an entry visible by one rename and doesn't sync it. So a loss of power may leave the
+# newest entry empty, full of zeros or incomplete. Then the table can't be loaded; or, if the entry
+# was cut off exactly at the end of a line, windrow refuses to commit after it. So no commit depends
+# on the entry, and it is safe to remove. Without it the table is as before that commit: it has
+# neither the rows nor the receipt of that commit.
 
 
 def newest_entry_error(uri: str, folder: Place) -> UnreachableError | None:
@@ -210,13 +214,14 @@ def newest_entry_error(uri: str, folder: Place) -> UnreachableError | None:
 
 
 def refuse_unfinished(uri: str, folder: Place, version: int) -> None:
-    """Refuses to commit on top of an entry of windrow that lacks its last lines.
+    """Refuses to commit after an entry of windrow that lacks its last lines.
 
-    An entry that was cut off at a line's end can be loaded: with its rows, but without the
-    application transaction behind them, by which a later run knows that they are there.
+    An entry that was cut off at the end of a line can be loaded. It has its rows, but not the
+    application transaction in the last line, so a later run wouldn't know that the window is
+    committed.
 
     Raises:
-        UnreachableError: the entry of this version is such a one.
+        UnreachableError: the entry of this version lacks its last lines.
     """
     name = entry_name(version)
     try:
@@ -242,7 +247,7 @@ def _cut_off(path: str, stage: Stage) -> UnreachableError:
     )
 
 
-# ---------------------------------------------------------------------------------------- its files
+# --------------------------------------------------------------------------------- files of a table
 
 _HARMLESS = frozenset(
     {
@@ -257,7 +262,10 @@ _HARMLESS = frozenset(
 
 
 def _hiding_features(table: DeltaTable) -> str:
-    """Features that hide rows or columns of the table's files, of old protocols, too."""
+    """Returns the features that hide rows or columns of the table's files.
+
+    These include column mapping in tables of old protocols.
+    """
     features = set(table.protocol().reader_features or ()) - _HARMLESS
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         features.add("columnMapping")
@@ -265,7 +273,7 @@ def _hiding_features(table: DeltaTable) -> str:
 
 
 def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
-    """Refuses to rewrite files of a table with features that hide rows of them.
+    """Refuses to rewrite files of a table with features that hide some of their rows.
 
     Raises:
         SchemaChangedError: the table has such a feature.
@@ -282,7 +290,7 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
 
 
 def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
-    """Refuses to read files of a table with features that hide rows of them.
+    """Refuses to read files of a table with features that hide some of their rows.
 
     Raises:
         UnreachableError: the table has such a feature.
@@ -303,9 +311,10 @@ def list_added_files(table: DeltaTable) -> pa.Table:
 
 
 def find_needed_paths(table: DeltaTable) -> frozenset[str]:
-    """Paths of this version's files, and of those that readers of older versions may need.
+    """Returns the paths of this version's files, and of those that older versions may need.
 
-    Files that a commit has removed are left to Delta's own vacuum.
+    Readers may still read older versions. Delta's own vacuum removes the files that a commit
+    has removed from the table.
     """
     removed = table.vacuum(
         retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
@@ -314,7 +323,13 @@ def find_needed_paths(table: DeltaTable) -> frozenset[str]:
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A file of a table; `part` is its value of the partition column."""
+    """A file of a table.
+
+    Attributes:
+        path: the path below the table.
+        size: the size in bytes.
+        part: its value of the partition column.
+    """
 
     path: str
     size: int
@@ -322,14 +337,14 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """All files of a table, by its log."""
+    """Returns all files of a table, by its log."""
     files = list_added_files(table)
     about = files.select(["path", "size_bytes", part_of(table)]).to_pylist()
     return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[part_of(table)])) for f in about]
 
 
 def part_of(table: DeltaTable) -> str:
-    """Name of the column of `list_added_files` with the values of the partition column."""
+    """Returns the name of the column of `list_added_files` with the partition column's values."""
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
@@ -342,9 +357,13 @@ Action = AddAction | RemoveAction
 def add_actions(
     table: DeltaTable, files: Iterable[StagedFile], part: str, *, changes: bool = True
 ) -> list[Action]:
-    """Actions that add staged files with one value of the partition column.
+    """Returns actions that add staged files with one value of the partition column.
 
-    `changes`: whether they hold other rows than the files that the same commit removes.
+    Args:
+        table: the snapshot.
+        files: the staged files.
+        part: the value of the partition column.
+        changes: whether they have other rows than the files that the same commit removes.
     """
     values = {table.metadata().partition_columns[0]: part}
     return [
@@ -354,7 +373,13 @@ def add_actions(
 
 
 def remove_action(table: DeltaTable, file: DataFile, *, changes: bool = True) -> Action:
-    """Action that removes a file; `changes` as of `add_actions`."""
+    """Returns an action that removes a file.
+
+    Args:
+        table: the snapshot.
+        file: the file.
+        changes: as in `add_actions`.
+    """
     now = int(datetime.now(UTC).timestamp() * 1000)
     values: dict[str, str | None] = {table.metadata().partition_columns[0]: file.part}
     return RemoveAction(file.path, changes, now, file.size, values)
@@ -364,8 +389,11 @@ def remove_action(table: DeltaTable, file: DataFile, *, changes: bool = True) ->
 class Writing:
     """The change of a table's files by one commit.
 
-    `schema`: the table's new columns; None if they don't change. `parts`: the values of the
-    partition column whose files are all removed; None if all of the table's are.
+    Attributes:
+        actions: the added and removed files.
+        schema: the table's new columns; None if they don't change.
+        parts: the values of the partition column whose files are all removed; None to remove
+            all files of the table.
     """
 
     actions: list[Action]
@@ -376,13 +404,13 @@ class Writing:
 def refuse_append_only(
     uri: str, table: DeltaTable, act: str, parts: Collection[str] | None
 ) -> None:
-    """Refuses what removes files of an append-only table.
+    """Refuses to remove files of an append-only table.
 
     Args:
         uri: the table's path or URI.
         table: the snapshot.
-        act: what would remove them, for the error.
-        parts: the values of the partition column whose files would go; None for all files.
+        act: the act that removes them, for the error.
+        parts: the values of the partition column whose files are removed; None for all files.
 
     Raises:
         SchemaChangedError: the table is append-only, and has such files.
@@ -407,8 +435,8 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
         folder: the table's place.
         table: the snapshot.
         writing: the change of its files.
-        page: name of the newest page. It is in the last line of the log's entry, so an
-            entry that was cut off doesn't have it.
+        page: name of the newest page. It is in the last line of the log's entry, so an entry
+            that was cut off doesn't have it.
         note: text for people who read the table's history.
     """
     columns, partition_columns = (
@@ -416,7 +444,7 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
         table.metadata().partition_columns,
     )
     version = table.version() + 1
-    clean = None if version % CLEANED_EVERY == 0 else False  # None: as the table says
+    clean = None if version % CLEANED_EVERY == 0 else False  # None: the table's own setting
     hooks = PostCommitHookProperties(cleanup_expired_logs=clean)
     properties = CommitProperties(
         custom_metadata={"windrow": note},
@@ -443,7 +471,7 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
 
 
 def sync_version(folder: Place, version: int) -> None:
-    """Syncs a version and its checkpoint to the disk, as deltalake doesn't."""
+    """Syncs a version and its checkpoint to the disk, because deltalake doesn't."""
     if folder.is_local:
         names = [entry_name(version), f"{LOG}/{version:020d}.checkpoint.parquet"]
         for name, file in folder.stat_files(names).items():
@@ -452,12 +480,16 @@ def sync_version(folder: Place, version: int) -> None:
 
 
 def try_change(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
-    """Makes a change of the table; None if it has certainly arrived.
+    """Makes a change of the table; returns None if it has certainly arrived.
 
-    After any error the caller has to look at the table. deltalake 1.6.6 raises CommitFailedError
-    where another commit came first. It raises the same where the object store's client lost the
-    answer to a conditional put and repeated it, though the commit is ours. DeltaError, OSError or
-    a bare Exception may come before the commit, or after it from the checkpoint.
+    After any error the caller must look at the table, because the error doesn't say whether the
+    commit arrived:
+
+    - deltalake 1.6.6 raises CommitFailedError if another commit came first. It raises the same
+      error if the object store's client lost the answer to a conditional put and repeated the
+      put, though the commit is ours.
+    - DeltaError, OSError or a bare Exception may come before the commit, or after it from the
+      checkpoint.
     """
     try:
         act()

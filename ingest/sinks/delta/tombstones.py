@@ -1,10 +1,12 @@
 """Tombstones: the keys that a window deleted, in a file whose hash the receipt has.
 
-A deleted row leaves no trace in the table. So an older window that is committed after a newer one
-would bring back a key that the newer one deleted. To prevent that, a merge reads the tombstones of
-all later windows; there are none while windows come in their order. A key has a tombstone if the
-window's last change of it is a deletion, whether or not the table had such a row. Each tombstone
-has its message's topic, partition and offset, to compare it with replayed messages of the window.
+A deleted row leaves no trace in the table. So an older window that is committed after a newer
+window would restore a key that the newer window deleted. To prevent that, a merge reads the
+tombstones of all later windows. There are none while windows come in their order.
+
+A key has a tombstone if the window's last change of it is a deletion, whether or not the table
+had such a row. Each tombstone has its message's topic, partition and offset, to compare it with
+replayed messages of the window.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from windrow.ingest.model.receipt import Receipt, Tombstones
 from windrow.ingest.sinks.kit import Place, staged_path
 
 TOMBSTONES = "_windrow/tombstones"
-"""Folder of the files; receipts name them."""
+"""The folder of the files. Receipts name the files."""
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
@@ -95,11 +97,11 @@ class TombstonesOf:
 
     @property
     def buckets(self) -> frozenset[int]:
-        """Buckets with tombstones."""
+        """The buckets that have tombstones."""
         return frozenset(self._buckets)
 
     def keys(self, bucket: int) -> pa.Table | None:
-        """Keys of a bucket, with their messages' offsets; None if there are none."""
+        """Returns the keys of a bucket, with their messages' offsets; None if there are none."""
         if bucket not in self._buckets:
             return None
         with (
@@ -110,7 +112,7 @@ class TombstonesOf:
 
 
 def find_tombstones(receipt: Receipt) -> Tombstones | None:
-    """The receipt's entry of tombstones; None if it has none."""
+    """Returns the receipt's entry of tombstones; None if it has none."""
     return None if receipt.merged is None else receipt.merged.tombstones
 
 

@@ -1,8 +1,8 @@
-"""Features of a table that windrow can't write: constraints, column mapping, a feed of changes.
+"""Features of a table that windrow can't write: constraints, column mapping, a change data feed.
 
-windrow creates its tables without any of them, so something else has added them. Files that
-violate them could be committed unnoticed: deltalake checks the rows that it writes itself, not the
-files that a commit names.
+windrow creates its tables without these features, so another program has added them. Files that
+violate them could be committed unnoticed: deltalake checks only the rows that it writes itself,
+not the files that a commit names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WRITTEN = frozenset(
 )
 """Features of the protocol with which deltalake can commit.
 
-A table with such a feature needn't have a constraint; its columns and properties tell.
+A table with such a feature may still have no constraint. Its columns and properties show
+whether it has.
 """
 
 _CONSTRAINT = "delta.constraints."
@@ -47,14 +48,14 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
     """Refuses a table with features that windrow can't write.
 
     Args:
-        uri: the table's.
+        uri: the table's path or URI.
         table: the snapshot.
-        rewrites: whether rows that stay are to be written anew, with others or in wider columns.
-            The change data feed would report each of them as deleted and inserted. New rows, and
-            those of a replaced window, it reports correctly.
+        rewrites: whether the commit rewrites rows that stay, with other rows or in wider
+            columns. The change data feed would report each of them as deleted and inserted. It
+            reports new rows, and the rows of a replaced window, correctly.
 
     Raises:
-        SchemaChangedError: it has some; the error names all of them.
+        SchemaChangedError: the table has such features; the error names all of them.
     """
     features = [*_unsupported(table, rewrites=rewrites)]
     if features:
@@ -69,6 +70,7 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
 
 
 def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
+    """Yields the features that windrow can't write, in words."""
     settings: Mapping[str, str] = table.metadata().configuration
     yield from (
         f"the check constraint {name.removeprefix(_CONSTRAINT)}"
@@ -83,7 +85,7 @@ def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
         yield from (
             f"the column {field['name']} {does}"
             for name, does in _OF_COLUMNS.items()
-            if f'"{name}":' in msgspec.json.encode(field).decode()  # also inside of it
+            if f'"{name}":' in msgspec.json.encode(field).decode()  # also in nested fields
         )
     yield from (
         f"the feature {name}"

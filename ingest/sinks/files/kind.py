@@ -1,4 +1,4 @@
-"""Folders of Parquet, JSON or CSV files as a kind of sink: its section of the spec."""
+"""The kind `files`: its section of the spec. Tables are folders of Parquet, JSON or CSV files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _path(value: str) -> str:
 class FilesSection(SinkSection):
     """The folder.
 
-    A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is.
+    A relative path is relative to the spec's folder. A URL (s3://...) stays as it is.
     """
 
     kind: Literal["files"] = Field(description="What kind of table it is.")
@@ -55,7 +55,7 @@ class FilesSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields a compression that doesn't go with the format."""
+        """Yields a compression that the format doesn't allow."""
         if written.get("compression") == "snappy" and written.get("format", "parquet") != "parquet":
             yield (
                 ("compression",),
@@ -63,7 +63,7 @@ class FilesSection(SinkSection):
             )
 
     def location(self, folder: Path) -> str:
-        """The folder's absolute path, or the URL as it was given."""
+        """Returns the folder's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:

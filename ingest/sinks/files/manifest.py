@@ -3,14 +3,14 @@
     _windrow/log/0000000000/00000000000000000000.json    the table's owner, format and columns
     _windrow/log/0000000000/00000000000000000001.json    the same, and the page of a window
 
-The numbers put all changes of the table in one order, and each number's file can be created only
-once. A commit has read the manifest N - 1 and creates N. So any two changes at once conflict.
-Manifests that are named by their windows alone would keep a window from being committed twice, but
-not two windows from having the same offsets.
+The numbers put all changes of the table in one order. The file of a number can be created only
+once. A commit reads manifest N - 1 and creates manifest N. So any two concurrent changes
+conflict. With names from windows instead of numbers, a window couldn't be committed twice, but
+two windows could have the same offsets.
 
-A manifest describes the whole table: it names the newest page (`sinks.kit.commit.pages`), and the
-pages have the windows with their files. So only the newest manifest is read, however old the table
-is.
+A manifest describes the whole table. It names the newest page (`sinks.kit.commit.pages`), and
+the pages have the windows with their files. So only the newest manifest is read, however old
+the table is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.kit import Page, PageLine, RowFile
 
 FILES_LOG = "_windrow/log"
-"""The folder with the log, by which other kinds know such a table."""
+"""The folder of the log. Other kinds recognize a table of files by it."""
 
 FORM = 4
-"""Version of the format."""
+"""The version of the format."""
 
 PER_FOLDER = 256
-"""Manifests in a folder; part of the format, as readers need it for a manifest's path."""
+"""The number of manifests in a folder.
+
+It is part of the format: readers compute a manifest's path from it.
+"""
 
 
 class FilesLine(PageLine, frozen=True, array_like=True):
@@ -49,10 +52,14 @@ class FilesPage(Page, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The table after one change.
 
-    `windrow`: the version of the format. `previous_fingerprint`: the fingerprint of the manifest
-    before it, which
-    shows a manifest that was written after another table at this place. `columns`: a serialized
-    Arrow schema. `page`: the name of the newest page; "" before the first.
+    Attributes:
+        windrow: the version of the format.
+        previous_fingerprint: the fingerprint of the previous manifest. It differs if this
+            manifest was written for an earlier table at the same place.
+        owner: the table's owner.
+        format: the format of the table's files.
+        columns: a serialized Arrow schema.
+        page: the name of the newest page; "" before the first.
     """
 
     windrow: int
@@ -80,10 +87,10 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def fingerprint(content: bytes) -> str:
-    """The first 128 bits of a manifest's SHA-256."""
+    """Returns the first 128 bits of a manifest's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def path_of(number: int) -> str:
-    """Path of a manifest."""
+    """Returns the path of a manifest."""
     return f"{FILES_LOG}/{number // PER_FOLDER:010d}/{number:020d}.json"

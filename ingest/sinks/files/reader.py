@@ -14,7 +14,7 @@ from windrow.ingest.sinks.files.store import FilesStore
 
 
 def list_files(uri: str) -> list[str]:
-    """Paths or URLs of all files of the table at a place, with exactly the committed rows.
+    """Returns paths or URLs of the table's files, which have exactly the committed rows.
 
     A file that another generation replaced is kept for the grace period of `windrow sweep`.
 
@@ -26,7 +26,7 @@ def list_files(uri: str) -> list[str]:
 
 
 def list_table(uri: str) -> tuple[pa.Schema, list[str]]:
-    """The columns of a table of files, and the paths of its files below its place.
+    """Returns the columns of a table of files, and the paths of its files below its place.
 
     Raises:
         SpecError, DamagedError, UnreachableError: as `list_files`.

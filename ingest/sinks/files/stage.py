@@ -1,4 +1,4 @@
-"""Writes a split's rows to a file, on executors, if its format can hold them; and reads files."""
+"""Writes a split's rows to a file on executors, if its format can hold them, and reads files."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ _NESTED = (pa.types.is_list, pa.types.is_struct, pa.types.is_map)
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
-    """Refuses columns whose values files of a format couldn't give back.
+    """Refuses columns with values that can't be read back from files of a format.
 
     Raises:
-        SpecError: naming every such column (`sinks.kit.columns.table_columns.refuse_unstorable`).
+        SpecError: there are such columns. The error names all of them
+            (`sinks.kit.columns.table_columns.refuse_unstorable`).
     """
     advice_by_format: Mapping[Format, str] = {
         "csv": "Lists, structs and maps go with format: parquet or jsonl;",
@@ -60,6 +61,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) ->
 
 
 def _storable(kind: pa.DataType, written: Format) -> bool:
+    """Returns whether files of a format can hold the type."""
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz in {"UTC", None}
     if any(test(kind) for test in _NESTED):
@@ -76,7 +78,7 @@ def _storable(kind: pa.DataType, written: Format) -> bool:
 def _differ_only_in_case(kind: pa.DataType, written: Format) -> bool:
     """Returns whether names of a struct's fields differ only in case.
 
-    DuckDB, which writes and reads JSON here, takes such fields for one.
+    DuckDB writes and reads the JSON, and takes such fields for the same field.
     """
     names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
     return written == "jsonl" and len(set(names)) < len(names)
@@ -87,10 +89,10 @@ Compression = Literal["none", "snappy", "gzip", "zstd"]
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
 _GZIP_LEVEL = 4
-"""Level of gzip; Arrow's stream always has 9, far slower for files that are hardly smaller."""
+"""The level of gzip. Arrow's stream always has 9: far slower, for files that are hardly smaller."""
 
 _CSV_BLOCK = 64 << 20
-"""Bytes of a CSV file that are read at once; no row may be longer."""
+"""The bytes of a CSV file that are read at once. No row may be longer."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):
@@ -109,7 +111,7 @@ class FileFormat(msgspec.Struct, frozen=True):
 
 
 class FilesWriter:
-    """Writes rows with the window's column to a file; each format has a subclass."""
+    """Writes rows with the window's column to a file. Each format has a subclass."""
 
     def __init__(self, schema: pa.Schema, compression: Compression, window: str) -> None:
         self._schema, self._compression, self._window = schema, compression, window
@@ -177,7 +179,14 @@ _FORMS: Mapping[Format, type[FilesWriter]] = {"parquet": _Parquet, "jsonl": _Jso
 
 
 class FilesStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable; `window`: the window's key."""
+    """Makes stagers on executors. Picklable.
+
+    Attributes:
+        uri: the table's place.
+        layout: the columns of a staged batch.
+        window: the window's key.
+        written: the format and compression of files.
+    """
 
     uri: str
     layout: Layout
@@ -208,7 +217,7 @@ def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.Record
         path: the file's path below it.
         schema: the table's columns; an older file may have fewer.
 
-    Raises (when read):
+    Raises (when the rows are read):
         RefusedError: the file is missing or damaged.
         UnreachableError: it can't be reached.
     """
@@ -228,7 +237,7 @@ def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.Record
 
 @contextmanager
 def _explain_text_errors(path: str) -> Iterator[None]:
-    """Replaces errors of parsers, which quote values, by one without values."""
+    """Replaces errors of parsers, which quote values, by an error without values."""
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -240,6 +249,7 @@ def _explain_text_errors(path: str) -> Iterator[None]:
 
 
 def _json_lines(source: pa.NativeFile) -> Iterator[pa.Table]:
+    """Yields the lines of a file as tables with one column, `line`."""
     rest = b""
     while block := source.read(_READ):
         full_lines, _, rest = (rest + block).rpartition(b"\n")
@@ -254,6 +264,7 @@ def _one_column(lines: bytes) -> pa.Table:
 
 
 def _csv_cells(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yields the cells of a file as texts. An empty cell is null, unless it has quotes."""
     texts = pacsv.ConvertOptions(
         column_types=dict.fromkeys(schema.names, pa.string()),
         include_columns=schema.names,

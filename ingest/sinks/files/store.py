@@ -1,7 +1,7 @@
 """A folder of files as a table store, with optimistic commits.
 
-Each change is a manifest with the next number (`manifest.py`). Its file can be created only once
-(`sinks.kit.files.put_if_absent`): by a hard link on a disk, by a conditional put in S3.
+Each change is a manifest with the next number (`manifest.py`). Its file can be created only
+once (`sinks.kit.files.put_if_absent`): by a hard link on a disk, by a conditional put in S3.
 """
 
 from __future__ import annotations
@@ -73,7 +73,13 @@ _LOST_PAGE = (
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A manifest with its number and its bytes."""
+    """A manifest of the log.
+
+    Attributes:
+        number: its number.
+        content: its bytes.
+        manifest: the decoded content.
+    """
 
     number: int
     content: bytes
@@ -135,14 +141,14 @@ class FilesStore:
         self.puts.check(path_of(entry.number), entry.content)
 
     def _begin_log(self, columns: pa.Schema, owner: TableOwner) -> Entry:
-        """Creates the first manifest, unless another process was first."""
+        """Creates the first manifest, unless another process creates it first."""
         schema = columns.serialize().to_pybytes()
         first = encode(Manifest(FORM, "", owner, self.written.format, schema))
 
         def put() -> None:
             try:
                 self.puts.put(path_of(0), first)
-            except OSError:  # the name is taken, or only the answer was lost
+            except OSError:  # the name is taken, or the put arrived and its answer was lost
                 if self.look() is None:
                     raise
 
@@ -166,20 +172,23 @@ class FilesStore:
     # -------------------------------------------------------------------------- reading the log
 
     def look(self) -> Entry | None:
-        """Finds the newest manifest, from the last look on; None if the table doesn't exist.
+        """Finds the newest manifest, starting at that of the last look; None if there is no table.
 
         Raises:
             DamagedError: a manifest is missing or damaged, or the whole log is gone.
             SpecError: another version of windrow wrote the table.
         """
-        entry, self._last_entry = self._last_entry, None  # kept only if all goes well
+        entry, self._last_entry = self._last_entry, None  # set again at the end, without errors
         # The table may have been removed and created again.
         if entry is None or self.content(entry.number) != entry.content:
             entry = self._newest()
         while entry is not None and (content := self.content(entry.number + 1)) is not None:
             entry = self._read(entry.number + 1, content, entry.content)
         if entry is None and self.files.folders(DATA_FOLDER):
-            # 1. this look finds no log  2. another run makes the table  3. this one sees its data
+            # A race, for which the log is read again:
+            # 1. This run finds no log.
+            # 2. Another run creates the table.
+            # 3. This run sees the new table's data.
             entry = self._newest()
             if entry is None:
                 log_error = self.files.log_gone_error(FILES_LOG, "_windrow", DATA_FOLDER)
@@ -188,7 +197,7 @@ class FilesStore:
         return entry
 
     def _newest(self) -> Entry | None:
-        """Reads the manifest with the highest number, behind the one before it."""
+        """Reads the manifest with the highest number, and the one before it, to compare them."""
         for folder in sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)))[::-1]:
             names = filter(_MANIFEST.fullmatch, self.files.names(f"{FILES_LOG}/{folder}"))
             for name in sorted(names)[-1:]:
@@ -200,7 +209,7 @@ class FilesStore:
         return None
 
     def _read(self, number: int, content: bytes, previous: bytes | None) -> Entry:
-        """Decodes a manifest, whose content follows that of the one before it."""
+        """Decodes a manifest, and compares it with the content of the one before it."""
         try:
             form = msgspec.json.decode(content, type=AnyForm).windrow
             if form != FORM:
@@ -221,14 +230,14 @@ class FilesStore:
         return Entry(number, content, manifest)
 
     def content(self, number: int) -> bytes | None:
-        """Reads a manifest; None if there is none with this number."""
+        """Reads a manifest; None if no manifest has this number."""
         try:
             return self.files.get(path_of(number))
         except FileNotFoundError:
             return None
 
     def damaged_error(self, number: int, reason: str) -> DamagedError:
-        """Makes the error of a manifest that can't be used."""
+        """Returns the error about a manifest that can't be used."""
         path = path_of(number)
         return DamagedError(
             f"manifest {number} of {self.location} ({path}) can't be used: {reason}",
@@ -241,11 +250,11 @@ class FilesStore:
 
 
 class FilesState(PagedState):
-    """The table as of one manifest (`sinks.kit.commit.table_store.TableState`)."""
+    """The table after one manifest (`sinks.kit.commit.table_store.TableState`)."""
 
     line = FilesLine
     is_lost = False
-    """Which files a window has is in the pages alone: they can't be made anew."""
+    """Only the pages have the files of a window, so lost pages can't be written again."""
 
     def __init__(self, store: FilesStore, entry: Entry) -> None:
         super().__init__(store.files, store.pages)
@@ -254,7 +263,7 @@ class FilesState(PagedState):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table; an older file may have fewer."""
+        """The columns of the table. An older file may have fewer."""
         return self._manifest.schema
 
     def read_pages(self) -> Pages:
@@ -265,7 +274,7 @@ class FilesState(PagedState):
         return cast("Mapping[str, FilesLine]", self.pages.windows)
 
     def row_files(self, keys: Collection[str] | None = None) -> list[RowFile]:
-        """The files of some windows, or of all, in the order of windows."""
+        """Returns the files of some windows, or of all, in the order of windows."""
         lines = self._lines
         selected = lines.keys() if keys is None else lines.keys() & set(keys)
         return [file for key in sorted(selected) for file in lines[key].files]
@@ -298,10 +307,10 @@ class FilesState(PagedState):
             yield from read_file(self.folder, file.path, self._manifest.schema)
 
     def unneeded(self, old: Mapping[str, int], cutoff: int) -> Mapping[str, int]:
-        """Leaves replaced files out during the grace period: readers may still read them.
+        """Keeps replaced files during the grace period, because readers may still read them.
 
-        If the manifest that replaced them is missing, the next one that is there counts: files that
-        were replaced before an old manifest are old, too.
+        The age of a replacement is that of its manifest. If that manifest is missing, the next
+        existing manifest counts: files that were replaced before an old manifest are old too.
         """
         named = {file.path for file in self.row_files()}
         log = sorted((f.path, f.modified_millis) for f in self.folder.walk(FILES_LOG))

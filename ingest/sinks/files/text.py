@@ -1,8 +1,8 @@
-"""Converts rows to lines of text and back by DuckDB, whole columns at a time.
+"""Converts rows to lines of text and back with DuckDB, whole columns at a time.
 
 Values have these texts in JSON and in CSV:
 
-    timestamp    2026-01-02T03:04:05.000006Z, without the Z where the column has no zone
+    timestamp    2026-01-02T03:04:05.000006Z; without the Z if the column has no time zone
     date         2026-01-02
     decimal      its digits, quoted, so that no reader takes it for a float
     bytes        base64
@@ -38,7 +38,7 @@ _SQL = (
 
 
 class ValueTexts:
-    """Converts rows of one schema, in a database in memory that has one batch at a time."""
+    """Converts rows of one schema, in a DuckDB database in memory that holds one batch."""
 
     def __init__(self, schema: pa.Schema, text_format: Way) -> None:
         self._schema = schema
@@ -63,7 +63,7 @@ class ValueTexts:
         """Converts rows to text: for JSON to one column `line`, for CSV to plain columns."""
         plain = rows.cast(self._plain)
         if any(pa.types.is_nested(kind) for kind in self._plain.types):
-            # DuckDB refuses a struct inside a struct of a slice, so rows are copied out of theirs.
+            # DuckDB refuses nested structs in a slice of an Arrow table, so the rows are copied.
             plain = plain.take(pa.array(np.arange(plain.num_rows)))
         return self._run_query(self._to_text_sql, plain)
 
@@ -71,8 +71,8 @@ class ValueTexts:
         """Converts text back to rows: JSON from a column `line`, CSV from columns of text.
 
         Raises:
-            duckdb.Error, pyarrow.ArrowInvalid: `text` didn't write this line. The error may quote
-                it.
+            duckdb.Error, pyarrow.ArrowInvalid: `text` didn't write this line. The error may
+                quote the line.
         """
         table = self._run_query(self._from_text_sql, lines).combine_chunks()
         columns = [
@@ -94,7 +94,7 @@ class ValueTexts:
 
 
 def _without_maps(kind: pa.DataType) -> pa.DataType:
-    """The type with lists of pairs for maps: DuckDB's maps refuse a key that comes twice."""
+    """Returns the type with lists of pairs instead of maps. DuckDB's maps refuse duplicate keys."""
     if pa.types.is_map(kind):
         pair = [
             pa.field("key", _without_maps(kind.key_type)),
@@ -139,7 +139,7 @@ def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array
 
 
 def _to_text(expression: str, kind: pa.DataType, text_format: Way, depth: int = 0) -> str:
-    """SQL that converts a value to text."""
+    """Returns SQL that converts a value to text."""
     if pa.types.is_timestamp(kind):
         return f"strftime(make_timestamp(epoch_us({expression})), {_stamp(kind)})"
     if pa.types.is_binary(kind):
@@ -157,6 +157,7 @@ def _to_text(expression: str, kind: pa.DataType, text_format: Way, depth: int = 
 
 
 def _float(expression: str) -> str:
+    """Returns SQL that converts a float to JSON. Infinity and NaN become texts."""
     odd = (
         f"CASE WHEN isnan({expression}) THEN 'NaN' WHEN {expression} > 0 THEN 'Infinity' ELSE"
         " '-Infinity' END"
@@ -169,7 +170,7 @@ def _float(expression: str) -> str:
 
 
 def _from_text(expression: str, kind: pa.DataType, depth: int = 0) -> str:
-    """SQL that converts a text back to its value."""
+    """Returns SQL that converts a text back to its value."""
     if pa.types.is_timestamp(kind):
         return f"strptime({expression}, {_stamp(kind)})"
     if pa.types.is_binary(kind):
@@ -192,7 +193,7 @@ def _from_text(expression: str, kind: pa.DataType, depth: int = 0) -> str:
 def _for_each_value(
     expression: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]
 ) -> str:
-    """SQL that converts each value in a list or a struct; other values stay unchanged."""
+    """Returns SQL that converts each value in a list or a struct. Other values stay unchanged."""
     if pa.types.is_list(kind):
         return (
             f"list_transform({expression}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
@@ -210,7 +211,10 @@ def _for_each_value(
 
 
 def _shape(kind: pa.DataType) -> Any:
-    """Structure of a type's JSON for DuckDB: lists and objects of texts, converted later."""
+    """Returns the structure of a type's JSON for DuckDB: lists and objects of texts.
+
+    The texts are converted later.
+    """
     if pa.types.is_list(kind):
         return [_shape(kind.value_type)]
     if pa.types.is_struct(kind):
@@ -227,7 +231,7 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
-    """Makes a query; all names in it are quoted, and it has no values."""
+    """Makes a query. All names in it are quoted, and it has no literal values."""
     parts = ", ".join(
         [*(f"{sql} AS {quote_identifier(name)}" for name, sql in columns.items()), *more]
     )

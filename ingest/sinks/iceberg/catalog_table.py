@@ -1,6 +1,7 @@
-"""A table by its catalog and its name in it, and which properties of a catalog are secrets.
+"""A table by its catalog and its name in it, and the secrets among a catalog's properties.
 
-Opens nothing, and loads no PyIceberg. References to secrets are those of `ingest.settings.secrets`.
+This module opens nothing, and loads no PyIceberg. References to secrets are those of
+`ingest.settings.secrets`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _PLAIN = frozenset(
 )
 
 STORAGE = _SECRET | _PLAIN
-"""Properties by which PyIceberg opens a storage with Arrow; tasks need no others."""
+"""The properties by which PyIceberg opens a storage with Arrow. Tasks need no others."""
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -74,10 +75,10 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def reveal_secrets(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
-    """Reads the values of references, in this process.
+    """Reads the secrets that references name, in this process.
 
     Raises:
-        SpecError: a variable isn't set, or a file can't be read; the error has no value.
+        SpecError: a variable isn't set, or a file can't be read. The error has no value.
     """
     return {
         name: value if isinstance(value, str) else read(value, f"sink.catalog.{name}")
@@ -86,16 +87,20 @@ def reveal_secrets(properties: Iterable[tuple[str, Property]]) -> dict[str, str]
 
 
 DATABASE = "catalog.db"
-"""The SQLite file in a warehouse's folder that is its own catalog, named `default`."""
+"""The SQLite file with the catalog of a warehouse's folder. The catalog's name is `default`."""
 
 _NAMES_THE_TABLE = frozenset({"name", "type", "uri", "warehouse"})
-"""Properties in `CatalogTable.place`, which never changes."""
+"""Properties that are part of `CatalogTable.location`, which never changes."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
     """A table's name in its catalog (`namespace.table`), and the properties of that catalog.
 
-    `warehouse` is the folder of a table whose folder has a catalog of its own; else empty.
+    Attributes:
+        table: the table's name.
+        catalog: the catalog's name.
+        properties: the catalog's properties, with references for secrets.
+        warehouse: the folder of the table, if the folder has its own catalog; else empty.
     """
 
     table: str
@@ -105,7 +110,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def in_folder(cls, warehouse: str, table: str) -> CatalogTable:
-        """A table in a folder with a catalog of its own.
+        """Makes the name of a table in a folder with its own catalog.
 
         Raises:
             SpecError: no table can be in this folder.
@@ -126,11 +131,13 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def in_catalog(cls, table: str, properties: Mapping[str, Property]) -> CatalogTable:
-        """A table in a catalog, by these properties or by PyIceberg's own configuration.
+        """Makes the name of a table in a catalog.
+
+        PyIceberg's own configuration may have properties that are missing here.
 
         Raises:
-            SpecError: a secret of the storage is written out; or a property in the table's
-                name is a reference.
+            SpecError: a secret of the storage isn't a reference, or a property that names the
+                table is one.
         """
         catalog_properties = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
@@ -153,7 +160,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """The table's name in errors and in plans; it never changes and has no secret."""
+        """The table's name in errors and in plans. It never changes and has no secret."""
         written = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
             return f"{self.warehouse}:{self.table}"
@@ -171,15 +178,15 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """The namespace, which is the name without its last part."""
+        """The namespace: the name without its last part."""
         return self.table.rpartition(".")[0]
 
     def dead(self) -> CatalogTable:
-        """The table of its dead letters."""
+        """Returns the table of its dead letters."""
         return msgspec.structs.replace(self, table=f"{self.table}_dead")
 
     def is_same(self, location: str) -> bool:
-        """Returns whether a place is this table's, also through a link to its folder."""
+        """Returns whether a location is this table's, also through a link to its folder."""
         if location == self.location:
             return True
         folder, _, table = location.rpartition(":")

@@ -1,4 +1,4 @@
-"""Opens catalogs, loads tables, and makes errors without secrets from theirs."""
+"""Opens catalogs, loads tables, and makes errors without secrets from PyIceberg's errors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from windrow.ingest.sinks.kit import STORE_WAITS, retry
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
-"""Properties whose values may be in an error; any other one may be a secret."""
+"""Properties whose values may be in an error. Any other property may be a secret."""
 
 _ODD_ANSWERS = (JSONDecodeError, AnswerError)
-"""Errors that a failing server, or a proxy before it, leads to.
+"""Errors about answers of a failing server, or of a proxy between it and windrow.
 
 By their classes they look like wrong settings.
 """
@@ -50,12 +50,12 @@ _WRONG_SETTINGS = (
 
 
 def catalog_is_missing(catalog_table: CatalogTable) -> bool:
-    """Returns whether the folder has no catalog yet; to open it would create one."""
+    """Returns whether the folder has no catalog yet. Opening the catalog would create it."""
     return bool(catalog_table.warehouse) and not Path(catalog_table.warehouse, DATABASE).exists()
 
 
 def open_catalog(catalog_table: CatalogTable) -> Catalog:
-    """Opens the catalog, once a process: a connection doesn't survive a fork.
+    """Opens the catalog, once for each process, because a connection doesn't survive a fork.
 
     Raises:
         SpecError: its properties are wrong, a secret isn't where its reference says, or a
@@ -71,7 +71,8 @@ def load(catalog_table: CatalogTable) -> Table | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
-        SpecError, UnreachableError: as `open_catalog`; or the table can't be read.
+        SpecError: as `open_catalog`.
+        UnreachableError: as `open_catalog`; or the table can't be read.
     """
     if catalog_is_missing(catalog_table):
         return None
@@ -90,7 +91,7 @@ def load(catalog_table: CatalogTable) -> Table | None:
 
 
 def make_namespace(catalog_table: CatalogTable) -> None:
-    """Creates the table's namespace unless it exists; calls may race."""
+    """Creates the table's namespace unless it exists. Calls may race."""
     if catalog_table.warehouse:
         Path(catalog_table.warehouse).mkdir(parents=True, exist_ok=True)
     catalog = open_catalog(catalog_table)
@@ -98,13 +99,13 @@ def make_namespace(catalog_table: CatalogTable) -> None:
         if not catalog.namespace_exists(catalog_table.namespace):
             catalog.create_namespace(catalog_table.namespace)
     except Exception:
-        # another call may have been first, for which databases have many errors
+        # Another call may have created it first. Databases have many errors for that.
         if not catalog.namespace_exists(catalog_table.namespace):
             raise
 
 
 def reason(catalog_table: CatalogTable, error: BaseException) -> str:
-    """First line of an error without secrets: drivers quote addresses and parameters."""
+    """Returns the first line of an error, without the secrets that drivers quote."""
     return _reason(error, reveal_secrets(catalog_table.properties))
 
 
@@ -119,6 +120,7 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=16)
 def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
+    """Opens a catalog. The cache has one catalog for each process and these properties."""
     values = dict(properties)
     where = without_secrets(values.get("uri", "")) or f"by the name {name}"
 
@@ -126,7 +128,8 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
         return isinstance(error, _ODD_ANSWERS) or not isinstance(error, _WRONG_SETTINGS)
 
     try:
-        # where two processes create the catalog's own tables at once, the second one finds them
+        # If two processes create the catalog's own tables at once, one of them gets an error and
+        # finds the tables at its next try.
         catalog = retry(
             lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}), may_pass, STORE_WAITS
         )
@@ -146,6 +149,7 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
 
 
 def _without_connection(database: SqlCatalog) -> DatabaseCatalog:
+    """Replaces a catalog in a database by one that keeps no connection open."""
     database.close()
     return DatabaseCatalog(
         database.name, **{name: str(value) for name, value in database.properties.items()}

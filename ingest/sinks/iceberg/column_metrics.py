@@ -2,9 +2,8 @@
 
 Pure; loads no PyIceberg.
 
-Only top-level columns of plain types have them. An unknown bound is left out, and then
-no reader skips the file by that column. Parquet leaves NaN out of its bounds, as Iceberg
-demands.
+Only top-level columns of plain types have them. An unknown bound is left out, and then no
+reader skips the file by that column. Parquet leaves NaN out of its bounds, as Iceberg demands.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _SHORT = 16
-"""Most characters, or bytes, of a text's bounds, as in Iceberg's own writers."""
+"""The most characters, or bytes, of a text's bounds, as in Iceberg's own writers."""
 
 _LAST = "\U0010ffff"
 _FIXED = {
@@ -33,7 +32,12 @@ _FIXED = {
 class Metrics(msgspec.Struct, frozen=True):
     """Counts and bounds of a file by field id, in Iceberg's encoding of single values.
 
-    `values` includes nulls. `splits` are the offsets of the row groups.
+    Attributes:
+        values: number of values, including nulls.
+        nulls: number of nulls.
+        lower: lower bounds.
+        upper: upper bounds.
+        splits: the offsets of the row groups.
     """
 
     values: dict[int, int]
@@ -44,7 +48,7 @@ class Metrics(msgspec.Struct, frozen=True):
 
 
 def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metrics:
-    """Metrics of a file whose columns have these field ids."""
+    """Returns the metrics of a file whose columns have these field ids."""
     result = Metrics(
         {},
         {},
@@ -66,6 +70,7 @@ def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metri
 def _add_column(
     result: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
 ) -> None:
+    """Adds the metrics of one column, from the statistics of its row groups."""
     result.values[field_id] = rows
     if not all(g is not None and g.has_null_count for g in groups):
         return
@@ -82,7 +87,7 @@ def _add_column(
 
 
 def _plain(kind: pa.DataType, group: Any, end: str) -> Any:
-    """A bound of a row group as a value that compares correctly.
+    """Returns a bound of a row group as a value that compares correctly.
 
     Parquet has the digits of a decimal as bytes; here they are a number.
     """
@@ -99,9 +104,11 @@ def _low(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _high(kind: pa.DataType, value: Any) -> bytes | None:
-    """Upper bound as Iceberg encodes it; a text is shortened to one that sorts behind it.
+    """Returns an upper bound as Iceberg encodes it, or None.
 
-    Long bytes have none, and so have texts with the last character of all where they are cut.
+    A long text is cut, and gets a last character that makes it greater than the text. Long
+    bytes have no bound. A text has none if the character after the cut is the last one of
+    Unicode.
     """
     if not _is_text(kind) or len(value) <= _SHORT:
         return _encoded(kind, value)
@@ -111,6 +118,7 @@ def _high(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _encoded(kind: pa.DataType, value: Any) -> bytes | None:
+    """Encodes a bound in Iceberg's form for single values; None for a type without bounds."""
     if pa.types.is_string(kind):
         return bytes(value.encode())
     if pa.types.is_binary(kind):
@@ -128,13 +136,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Number of the file's columns for one column of the table."""
+    """Returns the number of the file's columns for one column of the table."""
     if not pa.types.is_nested(kind):
         return 1
     return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    """Returns the offset in the file at which a column chunk begins."""
     dictionary = chunk.dictionary_page_offset
     return int(
         chunk.data_page_offset if dictionary is None else min(dictionary, chunk.data_page_offset)

@@ -1,6 +1,6 @@
-"""The columns of an Iceberg table: their types, their field ids, and how they change.
+"""The columns of an Iceberg table: their types, their field ids, and their changes.
 
-Pure. Columns are compared as Arrow types; field ids are added where a file or a table is
+Pure. Columns are compared as Arrow types. Field ids are added when a file or a table is
 written.
 """
 
@@ -36,7 +36,7 @@ UTC = pa.timestamp("us", tz="UTC")
 _FIELD_ID = "PARQUET:field_id"
 
 _PLAIN: Mapping[pa.DataType, IcebergType] = {
-    pa.int8(): IntegerType(),  # Iceberg has no shorter one
+    pa.int8(): IntegerType(),  # Iceberg has no shorter integer
     pa.int16(): IntegerType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
@@ -60,7 +60,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     """Refuses columns that an Iceberg table can't hold.
 
     Raises:
-        SpecError: naming every column that can't be stored as it is, and what to use.
+        SpecError: there are such columns. The error names all of them, and says what to use.
     """
     points = [
         f"{name}: a name with a point in it, which Iceberg takes for a field of another column"
@@ -74,6 +74,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 
 def _storable(kind: pa.DataType) -> bool:
+    """Returns whether an Iceberg table can hold the type."""
     if pa.types.is_decimal128(kind):
         return bool(0 <= kind.scale <= kind.precision)
     if pa.types.is_struct(kind):
@@ -94,7 +95,7 @@ def _storable(kind: pa.DataType) -> bool:
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """Schema of a new table, with field ids from 1 on."""
+    """Returns the schema of a new table, with field ids from 1 on."""
     ids = count(1)
     tops = [next(ids) for _ in columns]
     return Schema(
@@ -112,6 +113,7 @@ def _field(field: pa.Field, field_id: int, new_id: Callable[[], int]) -> NestedF
 
 
 def _type(kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
+    """Converts an Arrow type to Iceberg's type, with a new field id for each nested field."""
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
@@ -136,7 +138,7 @@ def _type(kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
 
 
 def arrow_columns(schema: Schema, *, ids: bool = False) -> pa.Schema:
-    """A table's columns as an Arrow schema; with field ids, the columns of a file.
+    """Returns a table's columns as an Arrow schema; with field ids, the columns of a file.
 
     Raises:
         KeyError: a column has a type that windrow doesn't write.
@@ -154,6 +156,11 @@ def _arrow_field(
 
 
 def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
+    """Converts an Iceberg type to Arrow's type.
+
+    Raises:
+        KeyError: windrow doesn't write this type.
+    """
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, StructType):
@@ -181,7 +188,7 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
 
 
 def find_lost_columns(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
-    """Names of columns that a table had before and lost, with what became of them.
+    """Returns the names of columns that a table had before and lost, each with the cause.
 
     windrow itself removes no column.
     """
@@ -201,12 +208,12 @@ def find_lost_columns(table: Schema, earlier: Iterable[Schema]) -> dict[str, str
 def evolution_of(
     table: Schema, earlier: Iterable[Schema], incoming: pa.Schema, evolve: Evolve
 ) -> Evolution:
-    """Change of the table's columns by which files with the wanted columns fit it.
+    """Returns the change of the table's columns by which files with the wanted columns fit it.
 
     Args:
         table: the table's columns.
-        earlier: all schemas that the table ever had. A column that something else removed
-            isn't added again, which would hide that older rows have lost its values.
+        earlier: all schemas that the table ever had. A column that another program removed
+            isn't added again, because that would hide that older rows have lost its values.
         incoming: the columns of the rows, as a table holds them: no integer is shorter than 32
             bits.
         evolve: the changes that are allowed.
@@ -225,11 +232,11 @@ def evolution_of(
 
 
 def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
-    """The table's columns after the change.
+    """Returns the table's columns after the change.
 
     Args:
         table: the table's columns; the same object is returned if they don't change.
-        last_id: the last field id that the table has ever used; new ones follow it.
+        last_id: the highest field id that the table has ever used. New ids follow it.
         evolution: the change.
     """
     if not evolution.changes or evolution.problems:
@@ -250,7 +257,7 @@ def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
 
 
 def _to_arrow(table: Schema) -> pa.Schema:
-    """A table's columns as Arrow types; null stands for a type that windrow doesn't write."""
+    """Returns a table's columns as Arrow types. Types that windrow doesn't write become null."""
     return pa.schema(
         _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
         if _is_known(f)
@@ -270,7 +277,7 @@ def _is_known(field: NestedField) -> bool:
 
 
 def _widen(field: NestedField, evolution: Evolution) -> NestedField:
-    """The field with its wider type. Nested types never change, so their field ids stay."""
+    """Returns the field with its wider type. Nested types never change, so their field ids stay."""
     column = evolution.columns.field(field.name)
     kind = field.field_type if pa.types.is_nested(column.type) else _type(column.type, lambda: 0)
     return field.model_copy(update={"field_type": kind, "required": not column.nullable})

@@ -1,10 +1,9 @@
 """One commit to an Iceberg table on exactly the state that was looked at, sent once.
 
-PyIceberg's own commit tries again on a state that nobody has looked at. It also removes the
-manifests of a commit that it believes has failed, though only the answer may be lost. So the commit
-that it prepares is sent once, by `Prepared.send`, and nothing is removed. The catalog accepts it
-only if
-
+PyIceberg's own commit tries again on a state that windrow hasn't looked at. It also removes the
+manifests of a commit that it believes has failed, though perhaps only the answer was lost. So
+`Prepared.send` sends the commit that PyIceberg prepares, once, and nothing is removed. The
+catalog accepts the commit only on these conditions:
     the branch main is unchanged          `AssertRefSnapshotId`: no other commit in between
     columns and partitions are unchanged  `AssertCurrentSchemaId`, `AssertDefaultSpecId`
     it is the same table                  `AssertTableUUID`: the table may have been created again
@@ -32,11 +31,14 @@ from windrow.ingest.sinks.iceberg.pyiceberg_internals import SingleCommit
 from windrow.ingest.sinks.iceberg.stage import IcebergFile
 
 NEWEST_PAGE = "windrow.page"
-"""Key of a commit's page (`sinks.kit.commit.pages`) in its summary and the table's properties."""
+"""The key of a commit's page in its summary and in the table's properties.
+
+`sinks.kit.commit.pages` has the pages.
+"""
 
 
 class Prepared(SingleCommit):
-    """A commit that is ready to be sent, once; its manifests are written but not visible."""
+    """A commit that is ready to be sent, once. Its manifests are written but not visible."""
 
     snapshot: int
 
@@ -62,7 +64,7 @@ class Prepared(SingleCommit):
         summary: Mapping[str, str],
         page: Callable[[int], str],
     ) -> None:
-        """Changes the table's files by one snapshot, which is made also without files.
+        """Changes the table's files by one snapshot. The snapshot is made also without files.
 
         Args:
             added: files with new rows.
@@ -84,7 +86,13 @@ class Prepared(SingleCommit):
 
 
 def data_file(table: Table, file: IcebergFile, part: str) -> DataFile:
-    """A staged file as a commit names it; `part` is the key of its rows' window."""
+    """Describes a staged file for a commit.
+
+    Args:
+        table: the table.
+        file: the staged file.
+        part: the key of its rows' window.
+    """
     about = file.metrics
     return DataFile.from_args(
         file_path=f"{table.metadata.location.rstrip('/')}/{file.path}",

@@ -22,10 +22,10 @@ def read_files(
 ) -> Iterator[pa.RecordBatch]:
     """Reads some files, or some of their columns, with the table's names of the columns.
 
-    A whole file is read by Parquet's own reader, which verifies the checksum of each page;
-    a file with deleted rows by PyIceberg's.
+    Parquet's own reader reads a file without deleted rows, and verifies the checksum of each
+    page. PyIceberg's reader reads a file with deleted rows.
 
-    Raises (when read):
+    Raises (when the rows are read):
         RefusedError: a file is missing or damaged.
         UnreachableError: it can't be read.
     """
@@ -48,7 +48,7 @@ def _remaining_rows(
 def _rows_of_file(
     table: Table, location: str, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a file with its own columns: later ones aren't in the checksums of its rows."""
+    """Reads a file with its own columns: later columns aren't in the checksums of its rows."""
     folder, _, name = location.rpartition("/")
     data_folder = IcebergPlace(folder, lambda: storage_properties(table))
     with explain_file_errors(location), data_folder.filesystem().open_input_file(name) as source:
@@ -84,14 +84,17 @@ def _rows_of_file(
 
 
 def _name(table: Table, field: pa.Field) -> str:
-    """The table's name of a file's column: other writers spell some names differently in files."""
+    """Returns the table's name of a file's column.
+
+    Other writers spell some names differently in files.
+    """
     return next(
         (table.schema().find_column_name(number) for name, number in _ids([field])), None
     ) or str(field.name)
 
 
 def _ids(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Names and ids of the columns and nested fields of a file that have a field id."""
+    """Yields names and ids of the columns and nested fields of a file that have a field id."""
     for field in fields:
         number = (field.metadata or {}).get(_FIELD_ID)
         if number is not None:

@@ -1,7 +1,7 @@
-"""Creates a table once, with its owner; later compares its columns with those of the rows to come.
+"""Creates a table once, with its owner, and compares its columns with those of later rows.
 
 The first commit of rows with a new column adds the column (`evolve_columns`), in the same
-transaction. So a run that never commits leaves the table as it was.
+transaction. So a run that never commits leaves the table unchanged.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from windrow.ingest.sinks.kit import (
 )
 
 _PARTITION_FIELD = 1000
-"""Iceberg's ids of partition fields begin here."""
+"""The first id of Iceberg's partition fields."""
 
 
-# ---------------------------------------------------------------------------------- whose it is
+# ------------------------------------------------------------------------------------- owner
 
 
 def refuse_foreign(where: str, table: Table, column: str) -> None:
     """Refuses a table that windrow didn't make, or that isn't partitioned by window.
 
     Raises:
-        SpecError: something else made the table.
+        SpecError: something other than windrow made the table.
         SchemaChangedError: it has other partitions, so a replacement would remove other
             windows' rows too.
     """
@@ -67,19 +67,19 @@ def refuse_foreign(where: str, table: Table, column: str) -> None:
 
 
 def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution:
-    """Change of the table's columns by which rows with these columns fit it."""
+    """Returns the change of the table's columns by which rows with these columns fit it."""
     return evolution_of(
         table.schema(), table.metadata.schemas, arrow_columns(iceberg_schema(columns)), evolve
     )
 
 
 def new_schema(table: Table, evolution: Evolution) -> Schema:
-    """The table's columns after the change."""
+    """Returns the table's columns after the change."""
     return schema_after(table.schema(), table.metadata.last_column_id, evolution)
 
 
 def file_columns(table: Table, evolution: Evolution) -> pa.Schema:
-    """Columns of files that are staged for a table.
+    """Returns the columns of files that are staged for a table.
 
     They have the table's types, and the field ids that the table has or will get.
     """
@@ -88,10 +88,10 @@ def file_columns(table: Table, evolution: Evolution) -> pa.Schema:
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
-    """Changes of the columns that the first rows with these columns would make, in words.
+    """Returns the column changes that the first rows with these columns make, in words.
 
     Raises:
-        SchemaChangedError: differences that no commit may resolve, all of them.
+        SchemaChangedError: no commit may resolve some differences; the error names all of them.
     """
     deleted_columns, advice = find_lost_columns(table.schema(), table.metadata.schemas), ""
     if any(name in deleted_columns for name in columns.names):
@@ -106,13 +106,13 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
 def evolve_columns(
     where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[IcebergFile]
 ) -> Evolution:
-    """Change of the table's columns by which staged files fit it at the commit.
+    """Returns the change of the table's columns by which staged files fit it at the commit.
 
-    It may be another change than when they were staged.
+    It may be another change than when the files were staged.
 
     Raises:
-        SchemaChangedError: a staged column can't be one of the table's; or another commit has
-            used its field id for another column since.
+        SchemaChangedError: a staged column can't be a column of the table, or another commit
+            has used its field id for another column since.
     """
     evolution = evolution_for(table, columns, evolve)
     evolution.refuse_files(where)
@@ -131,7 +131,7 @@ def evolve_columns(
 def create_table(
     catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
 ) -> None:
-    """Creates a table unless it exists; calls may race.
+    """Creates a table unless it exists. Calls may race.
 
     Args:
         catalog_table: the table's catalog and name.
@@ -169,7 +169,7 @@ def _create(
     spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
     properties = {
         **owner.properties,
-        # The metadata stays small, whatever engine writes it.
+        # With these settings the metadata stays small, also if another engine writes it.
         TableProperties.MANIFEST_MERGE_ENABLED: "true",
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",

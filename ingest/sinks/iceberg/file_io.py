@@ -19,7 +19,7 @@ class SyncedFileIO(PyArrowFileIO):
     """
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Opens a file to write; closing a local one syncs it and its folder."""
+        """Opens a file to write. Closing a local file syncs it and its folder."""
         scheme, host, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)

@@ -1,4 +1,4 @@
-"""Iceberg tables as a kind of sink: their settings. PyIceberg is loaded only for a table."""
+"""The kind `iceberg`: its section of the spec. PyIceberg is loaded only to make a table."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class IcebergSection(SinkSection):
-    """The table: in a folder, with a catalog of its own there, or in a catalog that there is."""
+    """The table: in a folder with its own catalog, or in an existing catalog."""
 
     kind: Literal["iceberg"] = Field(description="What kind of table it is.")
     table: Annotated[Text, AfterValidator(_table), Values("`namespace.table`")] = Field(
@@ -128,11 +128,11 @@ class IcebergSection(SinkSection):
             )
 
     def location(self, folder: Path) -> str:
-        """Place of the table: folder and name, or the catalog's address and name."""
+        """Returns the place of the table: folder and name, or the catalog's address and name."""
         return self.to_catalog_table(folder).location
 
     def to_catalog_table(self, folder: Path) -> CatalogTable:
-        """The table's catalog, and its name in it.
+        """Returns the table's catalog, and its name in it.
 
         Raises:
             SpecError: no table can be there.
@@ -162,7 +162,7 @@ class IcebergSection(SinkSection):
 
 
 def _property(value: object, folder: Path) -> Property:
-    """A property as PyIceberg takes it; a reference to a file gets its absolute path."""
+    """Converts a property for PyIceberg. A reference to a file gets its absolute path."""
     if isinstance(value, InFile):
         return InFile(absolute(value.path, folder))
     if isinstance(value, InEnvironment):

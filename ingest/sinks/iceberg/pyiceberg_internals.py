@@ -1,7 +1,7 @@
-"""What windrow uses of PyIceberg that isn't among its public names.
+"""The names of PyIceberg that windrow uses and that aren't public.
 
-No other module does. All of it was seen in PyIceberg 0.12, and any release may change it:
-`tests/shape/test_internals.py` tells what is gone.
+No other module uses such names. They were checked with PyIceberg 0.12, and any release may
+change them. `tests/shape/test_internals.py` fails if a name is gone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SingleCommit(Transaction):
     def table_metadata(self) -> TableMetadata:
         """The table's metadata after the commit.
 
-        Kept here, because PyIceberg makes it anew, with a copy of all of it, a dozen times in
-        one commit.
+        It is kept here, because PyIceberg computes it a dozen times in one commit and copies
+        all of it each time.
         """
         if not self._updates:
             return self._table.metadata
@@ -38,11 +38,11 @@ class SingleCommit(Transaction):
         return self._worked_out[1]
 
     def add(self, new: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
-        """Adds updates, and what the catalog has to find for the commit."""
+        """Adds updates, and the requirements that the catalog checks at the commit."""
         self._apply(new, requirements)
 
     def send(self) -> None:
-        """Sends the commit to the catalog. After an error it may have arrived all the same."""
+        """Sends the commit to the catalog. It may have arrived even if this raises an error."""
         uuid = AssertTableUUID(uuid=self.table_metadata.table_uuid)
         requirements = (*self._requirements, uuid)
         self._table._do_commit(updates=self._updates, requirements=requirements)  # noqa: SLF001
@@ -52,8 +52,8 @@ class DatabaseCatalog(SqlCatalog):
     """A catalog in a database, with a new connection for each query.
 
     So no connection is open at a fork or at the end of the process. A metadata file never
-    changes, so the last one of each table is kept. A catalog has no public place where a row
-    becomes a table.
+    changes, so the newest metadata of each table is kept in memory. PyIceberg has no public
+    method that makes a table from a row of the database.
     """
 
     def __init__(self, name: str, **properties: str) -> None:

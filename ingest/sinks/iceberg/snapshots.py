@@ -1,4 +1,4 @@
-"""Snapshots of an Iceberg table that anybody made, for those who only read it."""
+"""Snapshots of any Iceberg table, windrow's or another program's, for lookups that read it."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class IcebergSnapshots:
         return table
 
     def _readable(self) -> Table:
-        """The table as it is now.
+        """Loads the table as it is now.
 
         Raises:
-            SpecError: there is none.
+            SpecError: it doesn't exist.
             UnreachableError: its rows can't be read, or some are deleted by equality, which
                 PyIceberg can't apply.
         """
@@ -92,7 +92,7 @@ class IcebergSnapshots:
                 entry.data_file.content == DataFileContent.EQUALITY_DELETES
                 for manifest in manifests
                 if manifest.content == ManifestContent.DELETES
-                and manifest.sequence_number >= min(rows, default=0)  # else no row is as old
+                and manifest.sequence_number >= min(rows, default=0)  # else all rows are newer
                 for entry in manifest.fetch_manifest_entry(table.io)
             )
         except Exception as error:

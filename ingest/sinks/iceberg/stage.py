@@ -1,6 +1,6 @@
 """Stages one split's rows, or dead letters, as a Parquet file. Runs on executors.
 
-Loads no PyIceberg for a local table: a file needs only the table's columns and field ids.
+It loads no PyIceberg for a local table: a file needs only the table's columns and field ids.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ from windrow.ingest.sinks.kit import (
 )
 
 STAGED = "data/windrow"
-"""Folder of staged Parquet files; those that a snapshot names are the table's data."""
+"""The folder of staged Parquet files. The files that a snapshot names are the table's data."""
 
 
 class IcebergFile(msgspec.Struct, frozen=True):
-    """A staged file as its committable describes it; `ids` are its columns' field ids."""
+    """A staged file as its committable describes it.
+
+    Attributes:
+        path: the path below the table's location.
+        size: the size in bytes.
+        rows: number of rows.
+        ids: the field ids of its columns, by name.
+        metrics: counts and bounds of its columns.
+    """
 
     path: str
     size: int
@@ -55,11 +63,14 @@ class IcebergWriter(ParquetRowWriter):
 
 
 class IcebergStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable.
+    """Makes stagers on executors. Picklable.
 
-    `location`: the table's location. `storage`: what opens it. `columns`: the columns of a
-    file, with field ids. `layout`: the columns of the rows, without field ids and without
-    the window's column.
+    Attributes:
+        location: the table's location.
+        storage: the properties that open it.
+        layout: the columns of the rows, without field ids and without the window's column.
+        columns: the columns of a file, with field ids.
+        window_key: the window's key.
     """
 
     location: str
@@ -81,5 +92,5 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 
 
 def field_id(field: pa.Field) -> int:
-    """Field id of a file's column."""
+    """Returns the field id of a file's column."""
     return int(field.metadata[b"PARQUET:field_id"])

@@ -1,6 +1,7 @@
-"""A table's storage: its files that Iceberg doesn't know, and how tasks open it.
+"""A table's storage: its files that Iceberg doesn't know, and the way tasks open it.
 
-No secret is sent to tasks: they read secrets by references, or ask the catalog as the driver did.
+No secret is sent to tasks: they read secrets by references, or ask the catalog as the driver
+did.
 """
 
 from __future__ import annotations
@@ -45,22 +46,25 @@ _CATALOG = frozenset(
         "header.X-Iceberg-Access-Delegation",
     }
 )
-"""Properties of a catalog that may be sent to tasks, except URLs with a password."""
+"""The properties of a catalog that may be sent to tasks, except URLs with a password."""
 
 
 class TaskStorage(msgspec.Struct, frozen=True):
-    """The properties that open a table's storage in a task; picklable, without secrets.
+    """The properties that open a table's storage in a task. Picklable, without secrets.
 
-    `written`: properties, with references for secrets. `vending`: the table whose catalog
-    gives out the other properties, such as keys that are valid for an hour; None if there
-    are no others. Both are empty for a local table.
+    For a local table both fields are empty.
+
+    Attributes:
+        written: properties, with references for secrets.
+        vending: the table whose catalog gives out the other properties, such as keys that are
+            valid for an hour. None if there are no others.
     """
 
     written: tuple[tuple[str, Property], ...] = ()
     vending: CatalogTable | None = None
 
     def properties(self) -> dict[str, str]:
-        """Properties for PyIceberg's file access in this process, with secrets.
+        """Returns the properties for PyIceberg's file access in this process, with secrets.
 
         Raises:
             SpecError: a secret isn't where its reference says.
@@ -69,7 +73,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
         properties = reveal_secrets(self.written)
         if self.vending is None:
             return properties
-        # a task that needs no catalog loads no PyIceberg
+        # Imported here, so that a task without a catalog loads no PyIceberg.
         from windrow.ingest.sinks.iceberg.catalogs import load
 
         table = load(self.vending)
@@ -83,9 +87,9 @@ class TaskStorage(msgspec.Struct, frozen=True):
 
 
 def storage_properties(table: Table) -> dict[str, str]:
-    """Properties that opened a loaded table's storage.
+    """Returns the properties that opened a loaded table's storage.
 
-    They are the catalog's and the table's, and those that the catalog gave out for it.
+    They are those of the catalog and of the table, and those that the catalog gave out for it.
     """
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
@@ -111,7 +115,11 @@ def to_task_storage(catalog_table: CatalogTable, properties: Mapping[str, str]) 
 
 
 def _askable(catalog_table: CatalogTable) -> CatalogTable:
-    """The table for tasks that ask its catalog; raises if a property may be a secret."""
+    """Returns the table for tasks that ask its catalog.
+
+    Raises:
+        SpecError: a property of the catalog may be a secret.
+    """
     written = {
         name: value
         for name, value in catalog_table.properties
@@ -138,7 +146,7 @@ def _askable(catalog_table: CatalogTable) -> CatalogTable:
 class IcebergPlace(Place):
     """A table's location, in the file system that its catalog's properties open.
 
-    Loads no PyIceberg for a local table.
+    It loads no PyIceberg for a local table.
 
     Args:
         location: the table's location by its metadata.
@@ -155,7 +163,7 @@ class IcebergPlace(Place):
         path = local_path(self.uri)
         if path is not None:
             return fs.LocalFileSystem(), path
-        # an executor that writes to a local disk needs no PyIceberg
+        # Imported here, so that an executor that writes to a local disk loads no PyIceberg.
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         properties = dict(self._properties())
@@ -164,7 +172,7 @@ class IcebergPlace(Place):
 
 
 def local_path(location: str) -> str | None:
-    """Path of a location on this machine's disks; None for any other location."""
+    """Returns the path of a location on this machine's disks; None for any other location."""
     if location.startswith("/"):
         return location
     parsed = urlparse(location)

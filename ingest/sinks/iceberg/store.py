@@ -1,11 +1,13 @@
 """An Iceberg table as a table store, with optimistic commits on its newest snapshot.
 
-Every change makes a snapshot, also one without rows. Its summary names the newest page
-(`sinks.kit.commit.pages`); the pages list the windows of the table. The newest snapshot by windrow
-among the ancestors of main has the state, so a rollback undoes windows' rows and their receipts
-together. If all of these snapshots are expired, a property of the table names the page of the last
-change. A rollback doesn't change the property. So then the newest windows count only as long as the
-table has their rows, from the newest one down to the first one that has any.
+Every change makes a snapshot, also a change without rows. The snapshot's summary names the
+newest page (`sinks.kit.commit.pages`). The pages list the windows of the table. The newest
+snapshot by windrow among the ancestors of main has the state. So a rollback undoes windows'
+rows and their receipts together.
+
+If all of these snapshots are expired, a property of the table names the page of the last
+change. A rollback doesn't change the property. So in this case windows without rows in the
+table are left out, from the newest window down to the first one that has rows.
 """
 
 from __future__ import annotations
@@ -77,8 +79,9 @@ class IcebergStore:
     """An Iceberg table, by its catalog.
 
     Args:
-        at: the table's catalog and name; it belongs to one pipeline.
-        metadata: names of the metadata columns; the table is partitioned by the window's.
+        catalog_table: the table's catalog and name. The table belongs to one pipeline.
+        metadata: names of the metadata columns. The table is partitioned by the window's
+            column.
         evolve: the allowed changes of an existing table's columns.
     """
 
@@ -103,9 +106,9 @@ class IcebergStore:
         return self.catalog_table.is_same(identity.removeprefix(_KIND))
 
     def places(self) -> Sequence[str]:
-        """The folder of a table in a folder.
+        """Returns the warehouse folder of a table that is in a folder.
 
-        For any other table the catalog gives the location and the means to open it.
+        For any other table the catalog gives the location and the properties to open it.
         """
         return [self.catalog_table.warehouse] if self.catalog_table.warehouse else []
 
@@ -135,6 +138,13 @@ class IcebergStore:
     writing = reading
 
     def _look(self) -> IcebergState | None:
+        """Loads the newest state; None if there is no table.
+
+        Raises:
+            DamagedError: the warehouse's catalog is gone, and files of the table are left.
+            SpecError, SchemaChangedError: windrow didn't make the table, or its partitions
+                differ.
+        """
         table = load(self.catalog_table)
         if table is None:
             folder = f"{self.catalog_table.namespace}/{self.catalog_table.table.rpartition('.')[2]}"
@@ -148,7 +158,7 @@ class IcebergStore:
 
     @property
     def staged(self) -> StagedFiles[IcebergFile] | None:
-        """Staged files at the table's location, which only the catalog knows."""
+        """The staged files at the table's location, which only the catalog knows."""
         state = self._newest or self._look()
         return None if state is None else state.staged
 
@@ -172,7 +182,7 @@ class IcebergStore:
         return IcebergStagerFactory(location, storage, layout, columns, window.key)
 
     def task_storage(self, table: Table) -> TaskStorage:
-        """What opens the table's storage in a task.
+        """Returns the properties that open the table's storage in a task.
 
         Raises:
             SpecError: tasks can't open it unless a secret is sent to them.
@@ -185,12 +195,12 @@ class IcebergStore:
         )
 
     def send(self, ready: Prepared) -> None:
-        """Sends a commit, once. After an error it may have arrived all the same."""
+        """Sends a commit, once. It may have arrived even if this raises an error."""
         ready.send()
 
 
 class IcebergState(PagedState):
-    """The table as its catalog gave it (`sinks.kit.commit.table_store.TableState`)."""
+    """The table as its catalog returned it (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: IcebergStore, table: Table) -> None:
         self.files = IcebergPlace(table.metadata.location, lambda: storage_properties(table))
@@ -199,7 +209,7 @@ class IcebergState(PagedState):
 
     @property
     def version(self) -> int:
-        """The table's sequence number, which each snapshot raises."""
+        """The table's sequence number, which increases with each snapshot."""
         return int(self.table.last_sequence_number)
 
     @property
@@ -208,7 +218,7 @@ class IcebergState(PagedState):
 
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
-        """Files of attempts; they belong to the table once a snapshot names them."""
+        """Files of attempts. A file belongs to the table as soon as a snapshot names it."""
         return StagedFiles(
             _location(self.table),
             (STAGED,),
@@ -226,8 +236,9 @@ class IcebergState(PagedState):
             if NEWEST_PAGE in summary:
                 return self._store.pages.read(self.files, summary[NEWEST_PAGE])
             if snapshot.sequence_number == 1:
-                return Pages()  # the table's first snapshot, so windrow has made none
-            # Of an expired parent PyIceberg removes the id too, other engines don't.
+                return Pages()  # the table's first snapshot: windrow has made no snapshot
+            # If the parent is expired, PyIceberg removes its id from here too. Other engines
+            # leave the id.
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         newest = self._store.pages.read(self.files, self.table.properties.get(NEWEST_PAGE, ""))
@@ -236,7 +247,7 @@ class IcebergState(PagedState):
         )
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
-        """Newest windows whose rows are missing, down to the first one whose rows exist."""
+        """Returns windows whose rows are missing, from the newest to the first one with rows."""
         windows: list[str] = []
         for key in reversed(pages.windows):
             if self.holding([key]):
@@ -248,7 +259,7 @@ class IcebergState(PagedState):
         return windows
 
     def _dead_letters_taken_back(self, pages: Pages) -> list[str]:
-        """Newest attempts whose dead letters are missing, by the same rule."""
+        """Returns attempts whose dead letters are missing, by the same rule as for windows."""
         notes: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
             window = DeadLetterTable.window_of_note(name, "dead")
@@ -261,7 +272,7 @@ class IcebergState(PagedState):
     # ------------------------------------------------------------------------------------- rows
 
     def tasks(self, key: str | None = None) -> list[FileScanTask]:
-        """Files with rows of a window, or of all windows, with the deletes of their rows.
+        """Returns the files with rows of a window, or of all windows, each with its deletes.
 
         Raises:
             UnreachableError: a manifest can't be read, or is damaged.
@@ -270,14 +281,19 @@ class IcebergState(PagedState):
             return []
         if key is None:
             return self._planned(self.table.scan())
-        # mypy sees the aliases of pydantic's fields.
+        # The ignores are for mypy, which sees only the aliases of pydantic's fields.
         of_window = EqualTo(self._store.column, key)  # type: ignore[call-arg, arg-type]
         return self._planned(self.table.scan(row_filter=of_window))
 
     def _planned(self, scan: DataScan) -> list[FileScanTask]:
+        """Lists the files of a scan.
+
+        Raises:
+            UnreachableError: a manifest can't be read, or is damaged.
+        """
         try:
             return list(scan.plan_files())
-        except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
+        except Exception as error:  # a damaged manifest can cause any error in PyIceberg
             raise UnreachableError(
                 f"the manifests of the table {self._store.location} can't be read:"
                 f" {type(error).__name__}",
@@ -287,7 +303,7 @@ class IcebergState(PagedState):
             ) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """Keys of windows with rows, by the partitions of the files."""
+        """Returns the keys of windows with rows, by the partitions of the files."""
         if keys is not None:
             return {key for key in keys if self.tasks(key)}
         parts = [task.file.partition for task in self.tasks()]
@@ -299,7 +315,7 @@ class IcebergState(PagedState):
             return 0, 0
         summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if summary.get("total-delete-files", "0") != "0":
-            return None  # the number of rows that are left is unknown
+            return None  # the number of rows that aren't deleted is unknown
         try:
             return int(summary["total-records"]), int(summary["total-files-size"])
         except (KeyError, ValueError):
@@ -314,11 +330,16 @@ class IcebergState(PagedState):
         return read_files(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        """Those that no snapshot names, on any branch or tag."""
+        """Returns the files that no snapshot names, on any branch or tag."""
         named = self._paths_in_snapshots() if old else frozenset()
         return {path: modified_millis for path, modified_millis in old.items() if path not in named}
 
     def _paths_in_snapshots(self) -> frozenset[str]:
+        """Returns the paths of all files that a snapshot names, on any branch or tag.
+
+        Raises:
+            UnreachableError: a manifest can't be read.
+        """
         table, begin = self.table, f"{_location(self.table)}/"
         manifest_by_path: dict[str, ManifestFile] = {}
         try:
@@ -367,6 +388,7 @@ class IcebergState(PagedState):
         return Written(ready.snapshot)
 
     def _prepare(self, change: TableChange) -> Prepared:
+        """Prepares the commit of a change, and writes its receipt and page."""
         key = "" if change.window is None else change.window.key
         files = self.staged.decode_committables(change.staged)
         removed = self._own_files(key) if change.replaces else []
@@ -389,11 +411,11 @@ class IcebergState(PagedState):
         return ready
 
     def _own_files(self, key: str) -> list[DataFile]:
-        """Files of a window, to be removed as a whole.
+        """Returns the files of a window, to be removed as a whole.
 
         Raises:
-            SchemaChangedError: a file with its rows may have other windows' rows too, as one from
-                before a change of the partitions.
+            SchemaChangedError: a file with its rows may have other windows' rows too, for
+                example a file from before a change of the partitions.
         """
         spec = self.table.metadata.default_spec_id
         files = [task.file for task in self.tasks(key)]
@@ -414,7 +436,7 @@ def _location(table: Table) -> str:
 
 
 def _describe_location(receipt: Receipt | None) -> dict[str, str]:
-    """A commit's entry in the table's history, for people.
+    """Returns a commit's entry in the table's history, for people.
 
     It is short, because Iceberg writes it again with each later commit.
     """

@@ -1,6 +1,6 @@
 """Verification of a Kafka table: reads back the messages of windows.
 
-The control topic says where the messages of a window are.
+The control topic says at which offsets the messages of a window are.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from windrow.ingest.sinks.kit import (
 )
 
 Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
-"""A message with its origin, and with all of its headers by name."""
+"""A message's origin, all of its headers by name, and the message itself."""
 
 _BATCH_MESSAGES = 1000
 
 
 class KafkaAudit:
-    """`ports.sink.Audit` of a Kafka table. Memory: some messages, and the control topic."""
+    """`ports.sink.Audit` of a Kafka table. In memory: some messages, and the control topic."""
 
     keyed = None
     lists = ()
@@ -69,13 +69,13 @@ class KafkaAudit:
         return self._table.metadata
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """Yields all receipts; a window with published splits and no receipt is unreadable."""
+        """Yields all receipts; a window with published splits but no receipt is unreadable."""
         control = self._control()
         spans = {s for key in control.splits for s in _spans(control, key)}
         return iter(_all_receipts(control, self._table.topics.find_deleted(spans)))
 
     def windows(self) -> set[str]:
-        """Returns windows by the control topic: others may write to a target topic."""
+        """Returns the windows of the control topic, because others may write to a target topic."""
         control = self._control()
         committed_keys = {key for key, committed in control.windows.items() if committed.splits}
         return committed_keys | {key for key, splits in control.splits.items() if splits}
@@ -102,8 +102,8 @@ class KafkaAudit:
         """Reads rows back from messages (`ports.sink.Audit.contents`).
 
         Raises:
-            RefusedError: besides, messages don't have all columns of a row; `published`
-                has their checksums.
+            RefusedError: also if messages don't have all columns of a row; `published` has
+                their checksums instead.
         """
         if not self._has_rows:
             raise RefusedError(
@@ -114,7 +114,7 @@ class KafkaAudit:
         return (self._rows(batch, window) for batch in _batches(self.messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
-        """Checksums of messages, without their times, which the topic may set."""
+        """Returns checksums of messages, without their times, which the topic may set."""
         if self._has_rows:
             return None
         splits = _splits(self._control(), window.key)
@@ -162,10 +162,10 @@ class KafkaAudit:
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """Restores a receipt, with the records of its splits, which the messages give.
+        """Restores a receipt, and the records of its splits, which it makes from the messages.
 
         Raises:
-            RefusedError: besides, the topics don't have all rows of the window.
+            RefusedError: also if the topics don't have all rows of the window.
         """
         key, receipt = window.key, from_json(text, Receipt)
         control = self._control()
@@ -272,7 +272,7 @@ class KafkaAudit:
         )
 
     def _hash_messages(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
+        """Computes checksums of messages, as `stage.ArrowWriter` did before they were sent."""
         encoder = self._table.encoder
         columns: dict[str, Any] = {
             "topic": [
@@ -331,10 +331,11 @@ class KafkaAudit:
             yield from self._read_window(msgspec.structs.replace(span, first=start), window)
 
     def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
-        """Counts messages that lie where no record says (`PublishedAudit`).
+        """Counts messages at offsets that no record covers (`ports.sink.PublishedAudit`).
 
-        The logs' ends are asked before the control topic is read: records come with their
-        messages, or before them a run's open transaction.
+        The logs' ends are asked for before the control topic is read. So the control topic has
+        the records of all messages below those ends, or an open transaction hides these
+        records. Then the control topic is read to its end.
         """
         (logs, _), control, outside = self._logs, self._control(), Counter[str]()
         if not control.is_complete:
@@ -354,13 +355,13 @@ class KafkaAudit:
 
     @cached_property
     def _logs(self) -> tuple[Mapping[tuple[str, int], Readable], Mapping[OffsetSpan, str]]:
-        """What can be read of the target topics, and what all windows have lost of them.
+        """The readable part of the target topics, and the spans that windows have lost.
 
-        Asked once for all windows, so that bad news is waited for once.
+        The cluster is asked once for all windows, so that bad news is waited for only once.
         """
         control = self._control()
         spans = {s for key in control.windows.keys() | control.splits for s in _spans(control, key)}
-        # a topic may have been taken out of the spec since
+        # a topic may have been removed from the spec since
         names, topics = {*self._table.options.topics, *(s.topic for s in spans)}, self._table.topics
         try:
             return topics.readable(names), topics.find_deleted(spans)
@@ -371,7 +372,7 @@ class KafkaAudit:
         """Reads the committed messages between two offsets.
 
         Raises:
-            SpecError, UnreachableError: they can't be read, or none arrives for
+            SpecError, UnreachableError: the messages can't be read, or none arrives for
                 `PATIENCE_SECONDS`.
         """
         consumer.assign([ck.TopicPartition(span.topic, span.partition, span.first)])
@@ -393,7 +394,7 @@ class KafkaAudit:
                 )
 
     def _next_position(self, message: ck.Message, topic: str, position: int) -> int:
-        """Returns the offset to read next, once a message or an event was taken."""
+        """Returns the offset to read next, after a message or an event was taken."""
         error = message.error()
         if error is None:
             return cast("int", message.offset()) + 1
@@ -433,7 +434,7 @@ def _batches(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
 
 
 def _altered_error(window: Window, error: Exception) -> RefusedError:
-    """Makes the error for a message that can't be read as one of the window's."""
+    """Makes the error for a message that can't be read as a message of the window."""
     return RefusedError(
         f"a message of window {window.key} isn't what was published: {type(error).__name__}",
         "check",
@@ -452,7 +453,10 @@ def _all_receipts(
 ) -> list[Committed | Unreadable]:
     """Returns each window's receipt, or why it can't be read.
 
-    `missing_spans`: see `SinkTopics.gone`.
+    Args:
+        control: the state of the table.
+        missing_spans: the spans that are gone, each with the reason
+            (`SinkTopics.find_deleted`).
     """
     deleted = [] if control.deleted is None else [Unreadable(OWNER, control.deleted, DO_DELETED)]
     open_ = list[Unreadable]()
@@ -471,7 +475,7 @@ def _all_receipts(
 
 
 def _spans(control: ControlState, window: str) -> list[OffsetSpan]:
-    """Returns the first and last offset of a window's messages per topic-partition."""
+    """Returns the first and last offset of a window's messages in each topic-partition."""
     merged_spans: dict[tuple[str, int, str], OffsetSpan] = {}
     for span in (span for split in _splits(control, window) for span in split.places):
         log_key = (span.topic, span.partition, span.topic_id)

@@ -1,6 +1,6 @@
 """Rows as records in Avro's binary encoding, and the schema of the records.
 
-It follows Avro 1.12, and encodes whole columns at a time.
+The encoding follows Avro 1.12. Whole columns are encoded at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from windrow.ingest.sinks.kafka.byte_columns import (
 
 _UNITS = {"ms": "millis", "us": "micros", "ns": "nanos"}
 _NULL, _VALUE = b"\x00", b"\x02"
-"""First byte of a value of a union of null and another type: the branch's number, zigzag."""
+"""First byte of a value in a union of null and another type: the branch's number, zigzag."""
 
 
 def schema_text(columns: pa.Schema, name: str) -> str:
@@ -46,9 +46,9 @@ def schema_text(columns: pa.Schema, name: str) -> str:
 
     The same columns always have the same text.
 
-    A column that may be null is a union of null and its type, with null as its default,
-    so that a column can be added later without breaking readers. Values in lists, maps
-    and structs may always be null. A struct is a record named after its path.
+    A column that may be null is a union of null and its type, with null as its default. So
+    a column can be added later without breaking readers. Values in lists, maps and structs
+    may always be null. A struct is a record named after its path.
 
     Args:
         columns: the columns, in the order of the fields.
@@ -65,7 +65,7 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
 
     Args:
         columns: the values of each field, and whether they may be null; at least one
-            field. A row with a null where none may be is null.
+            field. A row with a null in a field that may not be null is null.
         head: the bytes before each record.
     """
     return join_columns(
@@ -77,7 +77,7 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
 
 
 class _RecordTypes:
-    """Makes the types of one schema, in which each name is defined once."""
+    """Makes the types of one schema, in which each record name is defined only once."""
 
     def __init__(self, root: str) -> None:
         self._taken_names = {root}
@@ -106,14 +106,14 @@ class _RecordTypes:
         """Returns the type of values.
 
         Args:
-            kind: their type in Arrow.
-            path: the name that a record would have here.
-            field: the column's name, for messages.
+            kind: the values' type in Arrow.
+            path: the name for a record of this type.
+            field: the column's name, for error messages.
         """
         if pa.types.is_dictionary(kind):
             return self._type(kind.value_type, path, field)
         if pa.types.is_struct(kind):
-            # `a_b` may be the column `a_b`, or `b` in `a`
+            # `a_b` may be the column `a_b`, or the field `b` of the column `a`
             return self.record(free_name(path, self._taken_names, "_"), kind, nested=True)
         if pa.types.is_map(kind):
             if not is_text(kind.key_type):
@@ -156,7 +156,7 @@ _SCALARS = (
 
 
 def _field(column: pa.Array, *, nullable: bool) -> list[Any]:
-    """Returns the columns of bytes of a field, to be joined row by row."""
+    """Returns the byte columns of a field, to be joined row by row."""
     pieces = _pieces(plain(column))
     if not nullable:
         return pieces
@@ -165,9 +165,9 @@ def _field(column: pa.Array, *, nullable: bool) -> list[Any]:
 
 
 def _pieces(column: pa.Array) -> list[Any]:
-    """Returns the columns of bytes of values without their union.
+    """Returns the byte columns of values, without the bytes of a union.
 
-    At least one of the columns is null where the value is null.
+    If a value is null, at least one of the columns is null there.
     """
     kind = column.type
     if pa.types.is_struct(kind):
@@ -197,9 +197,11 @@ def _struct(column: pa.StructArray) -> list[Any]:
 
 
 def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:
-    """Returns one block with all items of a list, if it has any, and the empty block.
+    """Returns a block with all items of a list (nothing for an empty list), then the end block.
 
-    `items`: the encoded items of all lists that aren't null.
+    Args:
+        lists: the lists.
+        items: the encoded items of all lists that aren't null.
     """
     of_each = counts(lists)
     filled = of_each > 0
@@ -212,8 +214,8 @@ def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:
 def _decimal(column: pa.Array) -> list[Any]:
     """Returns the length and the bytes of each decimal's unscaled number.
 
-    The bytes are the shortest big-endian two's complement, as Java's
-    `BigInteger.toByteArray` makes it.
+    The bytes are the shortest big-endian two's complement, like Java's
+    `BigInteger.toByteArray`.
     """
     width = column.type.byte_width
     words = np.frombuffer(column.buffers()[1], np.uint8)[
@@ -221,10 +223,10 @@ def _decimal(column: pa.Array) -> list[Any]:
     ]
     octets = words.reshape(-1, width)[:, ::-1]
     signs = np.where(octets[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-    # Leading bytes that only repeat the sign.
+    # Number of leading bytes that only repeat the sign.
     repeated = np.logical_and.accumulate(octets == signs, axis=1).sum(axis=1)
     rest = np.take_along_axis(octets, np.minimum(repeated, width - 1)[:, None], axis=1)[:, 0]
-    # The sign is clear without them if the next byte's first bit is the same.
+    # They can all be dropped if the next byte's first bit shows the same sign.
     signed = (repeated < width) & ((rest ^ signs[:, 0]) < 0x80)
     dropped = np.where(signed, repeated, np.maximum(repeated - 1, 0))
     data = octets[np.arange(width) >= dropped[:, None]]
@@ -236,5 +238,5 @@ def _decimal(column: pa.Array) -> list[Any]:
 
 
 def _zigzag(integers: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
-    """Encodes signed numbers: numbers near 0 are the shortest."""
+    """Encodes signed numbers in zigzag, so numbers near 0 are the shortest."""
     return varints((integers << 1 ^ integers >> 63).view(np.uint64), valid)

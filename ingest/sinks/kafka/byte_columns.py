@@ -1,8 +1,8 @@
-"""Columns of bytes: what the encoders of Avro and Protobuf have in common.
+"""Byte columns, which the encoders of Avro and Protobuf share.
 
-The bytes of a row are those of its fields, one after the other. So a batch is encoded by
-encoding its columns and joining them row by row in one pass of Arrow's. No function here
-loops over rows in Python.
+The bytes of a row are the bytes of its fields, one after the other. So a batch is encoded in
+two steps: its columns are encoded, and one pass of Arrow joins them row by row. No function
+here loops over rows in Python.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields that Avro and Protobuf allow."""
 
 _BITS = 7
-"""Bits of a number in each byte of a varint; the eighth bit means that a byte follows."""
+"""Bits of a number in each byte of a varint. The eighth bit means that a byte follows."""
 
 
 class NoCounterpartError(ValueError):
-    """Error about columns that a format has no types for; the text names them."""
+    """Error about columns that have no type in a format; its text names them."""
 
 
 def free_name(base: str, taken_names: set[str], separator: str = "") -> str:
-    """Returns a name that isn't taken, with a number behind it if need be, and adds it to these."""
+    """Returns the base, with a number after it if it is taken, and adds it to the taken names."""
     number, name = 1, base
     while name in taken_names:
         number += 1
@@ -85,8 +85,8 @@ def counts(lists: pa.Array) -> npt.NDArray[np.int64]:
 def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryArray:
     """Joins the encoded items of each list.
 
-    The items of a list are next to each other already, so no bytes are moved: the ends
-    of lists are chosen among the ends of items.
+    The items of a list are next to each other already, so no bytes are moved. The ends of
+    lists are selected from the ends of items.
 
     Args:
         of_each: number of items of each list.
@@ -97,7 +97,7 @@ def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryAr
 
 
 def flat(column: pa.Array) -> pa.BinaryArray:
-    """Returns the bytes of values of a fixed width, little-endian as in Arrow."""
+    """Returns the bytes of values of a fixed width, in Arrow's little-endian order."""
     values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     return binary(
         np.ascontiguousarray(values), np.arange(len(values) + 1) * values.itemsize, validity(column)
@@ -105,7 +105,7 @@ def flat(column: pa.Array) -> pa.BinaryArray:
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Returns integers, dates and instants as numbers, with any number for null."""
+    """Returns integers, dates and instants as numbers. A null has any number."""
     narrow = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
     integers = column.cast(narrow).cast(pa.int64())
     return pc.fill_null(integers, 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
@@ -129,7 +129,7 @@ def varints(words: npt.NDArray[np.uint64], valid: npt.NDArray[np.uint8] | None) 
 
 
 def validity(column: pa.Array) -> npt.NDArray[np.uint8] | None:
-    """Returns the validity bitmap of a column; None if nothing is null."""
+    """Returns the validity bitmap of a column; None if no value is null."""
     if not column.null_count:
         return None
     return np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
@@ -143,7 +143,7 @@ def binary(
     Args:
         data: the bytes of all values, one after the other.
         ends: the offset of each value's first byte, and the end of the last value.
-        valid: the validity bitmap; None: nothing is null.
+        valid: the validity bitmap; None: no value is null.
     """
     buffers = [
         None if valid is None else pa.py_buffer(valid),
@@ -154,10 +154,10 @@ def binary(
 
 
 def constant(octets: bytes) -> pa.BinaryScalar:
-    """Makes a column of bytes that are the same in each row."""
+    """Makes a byte column with the same bytes in each row."""
     return pa.scalar(octets, pa.binary())
 
 
 def join_columns(pieces: Sequence[Any]) -> pa.BinaryArray:
-    """Joins columns of bytes row by row; a row with a null is null."""
+    """Joins byte columns row by row; a row with a null is null."""
     return pc.binary_join_element_wise(*pieces, constant(b""))

@@ -4,11 +4,12 @@
     ["split", window, number]       the published messages of one split, until its window is
                                     committed
     ["receipt", window, number]     the receipt of a committed window, with the records of its
-                                    splits; a long one is cut into several chunks
+                                    splits; a long receipt is cut into several chunks
 
-Without transactions nobody is fenced, and two runs of a window may write receipts at the
-same time, their chunks mixed. So the key of a receipt ends with its attempt then, and the
-first receipt that is complete is the window's: all readers read in one order.
+With transactions, a run fences every other run of the same window. Without transactions, two
+runs of a window may write receipts at the same time, with mixed chunks. So without
+transactions the key of a receipt ends with its attempt. The first receipt that is complete
+counts. It is the same for all readers, because they read in the same order.
 """
 
 from __future__ import annotations
@@ -31,20 +32,27 @@ from windrow.ingest.sinks.kit import StoredReceipt
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 Record = tuple[bytes, bytes | None]
-"""Key and value of a record; without a value it deletes the record with the same key."""
+"""Key and value of a record. A record without a value deletes the record with the same key."""
 
 FORM = 3
-"""Version of the records' format, and of the header that verification reads (`origin`)."""
+"""Version of the records' format, and of the header `encoder.ORIGIN`."""
 
 CHUNK_BYTES = 512 * 1024
-"""Largest value of one record of a receipt."""
+"""Largest value of one record of a receipt, in bytes."""
 
 
 class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
     """First and last offset of a split's messages in a target topic-partition.
 
-    Messages of other splits may lie between them. `topic_id`: that of the target topic, which
-    a topic of the same name that is made anew doesn't have; empty if it isn't known.
+    Messages of other splits may be between them.
+
+    Attributes:
+        topic: the target topic.
+        partition: the partition of the target topic.
+        first: the first offset.
+        last: the last offset.
+        topic_id: the id of the target topic; empty if it isn't known. A topic that is made
+            again under the same name has another id.
     """
 
     topic: str
@@ -58,15 +66,18 @@ class PublishedSplit(msgspec.Struct, frozen=True):
     """Record of one published split.
 
     Attributes:
-        window: the key of its window.
-        number: its number in the plan.
+        window: the key of the split's window.
+        number: the split's number in the plan.
         digest: the plan's digest.
-        topic, partition, start, stop: the offsets that were read.
-        rows: number of its messages.
+        topic: the topic that was read.
+        partition: the partition that was read.
+        start: the first offset that was read.
+        stop: the offset after the last one that was read.
+        rows: number of the split's messages.
         same: see `stage.StagedMessages`.
         checksum: checksum of the rows, as the attempt staged them.
-        attempt: the attempt that published it.
-        places: where its messages are.
+        attempt: the attempt that published the split.
+        places: the offsets of its messages.
         form: version of the format.
     """
 
@@ -88,8 +99,12 @@ class PublishedSplit(msgspec.Struct, frozen=True):
 class _OwnerRecord(msgspec.Struct, frozen=True):
     """Record of the table's owner.
 
-    `start` is the log's first offset when the owner was recorded, or recorded again with
-    the receipts restored. If the log begins later than that, records are missing.
+    Attributes:
+        owner: the owner.
+        form: version of the format.
+        start: the log's first offset when the owner was recorded. If the log begins later
+            now, records are missing. A restore of the receipts records the owner again, with
+            the first offset of that time.
     """
 
     owner: TableOwner
@@ -106,14 +121,14 @@ class _ReceiptRecord(msgspec.Struct, frozen=True):
 
 
 class _ReceiptHead(msgspec.Struct, frozen=True):
-    """Fields that receipts of all versions have."""
+    """The fields that receipts of all versions have."""
 
     plan: Plan
     version: int
 
 
 class _FormOnly(msgspec.Struct, frozen=True):
-    """Field that records of all versions have."""
+    """The field that records of all versions have."""
 
     form: int
 
@@ -122,9 +137,9 @@ class CommittedWindow(msgspec.Struct, frozen=True):
     """A committed window.
 
     Attributes:
-        packed: the text of its receipt, compressed.
-        ranges: the offsets that it covers.
-        splits: the records of its splits.
+        packed: the compressed text of the window's receipt.
+        ranges: the offsets that the window covers.
+        splits: the records of the window's splits.
     """
 
     packed: bytes
@@ -138,17 +153,17 @@ class CommittedWindow(msgspec.Struct, frozen=True):
 
 
 class ControlState:
-    """State of a table, made of the records of its control topic.
+    """State of a table, made from the records of its control topic.
 
-    A state that was handed out never changes.
+    A state that `ControlTopic.read` returned never changes.
 
     Attributes:
         start: the log's first offset.
         position: the next offset to read.
         version: number of windrow's records that were read.
-        is_complete: True if no undecided record follows.
+        is_complete: True if the topic was read to its end, so no undecided record follows.
         windows: the committed windows by key.
-        splits: per window that isn't committed yet, its published splits by number.
+        splits: the published splits by number, of each window that isn't committed yet.
         damaged: per window, or `OWNER`, why a record about it can't be read.
     """
 
@@ -162,7 +177,7 @@ class ControlState:
         self._chunks: dict[tuple[str, str], list[bytes]] = {}
 
     def copy(self) -> ControlState:
-        """Returns a copy, which takes further records."""
+        """Returns a copy, to which further records are added."""
         state = copy.copy(self)
         state.windows, state.damaged = dict(self.windows), dict(self.damaged)
         state.splits = {key: dict(splits) for key, splits in self.splits.items()}
@@ -183,7 +198,7 @@ class ControlState:
 
         Raises:
             DamagedError: the record of the owner can't be read, or records were deleted,
-                receipts perhaps among them.
+                perhaps receipts too.
         """
         if self.deleted is not None:
             raise DamagedError(self.deleted, "setup", DO_DELETED)
@@ -193,7 +208,7 @@ class ControlState:
         return self._owner.owner
 
     def committed(self) -> Collection[str]:
-        """Returns the keys of all windows with a receipt, also if it can't be read."""
+        """Returns the keys of all windows with a receipt, even if the receipt can't be read."""
         return self.windows.keys() | self.damaged.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
@@ -216,7 +231,7 @@ class ControlState:
     def deleted(self) -> str | None:
         """Message about deleted records; None if the log has all of its records.
 
-        The record of the owner is among the deleted ones, and receipts may be, too.
+        The owner's record is among the deleted records. Receipts may be among them too.
         """
         if self.start <= (0 if self._owner is None else self._owner.start):
             return None
@@ -227,16 +242,16 @@ class ControlState:
 
     @property
     def is_bound(self) -> bool:
-        """True if the topic names its owner, readably, and no receipt can be missing."""
+        """True if the topic has a readable record of its owner, and no receipt can be missing."""
         return self._owner is not None and OWNER not in self.damaged and self.deleted is None
 
     def take(self, key: bytes, value: bytes | None, chunks: bytes | None) -> None:
-        """Takes the next record; one that isn't windrow's is ignored.
+        """Takes the next record; a record that isn't windrow's is ignored.
 
         Args:
-            key: its key.
-            value: its value.
-            chunks: its header with the number of chunks of the receipt.
+            key: the record's key.
+            value: the record's value.
+            chunks: the record's header with the number of chunks of the receipt.
         """
         match _key(key):
             case ("owner",) if value is not None:
@@ -252,7 +267,7 @@ class ControlState:
                 )
 
     def _take_record(self, about: str, take: Callable[[], None]) -> None:
-        """Takes a record; one that can't be read only damages the window that it is about."""
+        """Takes a record. An unreadable record only damages the window that it is about."""
         self.version += 1
         try:
             take()
@@ -289,8 +304,8 @@ class ControlState:
         text = bytes(record.receipt)
         head = from_json(text, _ReceiptHead)
         if head.version == RECEIPT_VERSION:
-            # Checks that the receipt can be read. One of another version is refused with words of
-            # its own where it is used.
+            # Checks that the receipt can be read. A receipt of another version is refused with
+            # its own message when it is used.
             from_json(text, Receipt)
         committed = CommittedWindow(
             zlib.compress(text, 1), covered_ranges(head.plan), record.splits
@@ -347,7 +362,7 @@ def owner_record(owner: TableOwner, start: int = 0) -> Record:
 
     Args:
         owner: the owner.
-        start: the log's first offset, once all that was before it is restored.
+        start: the log's first offset, once all records before it are restored.
     """
     return b'["owner"]', msgspec.json.encode(_OwnerRecord(owner, start=start))
 
@@ -362,13 +377,13 @@ def receipt_records(
 ) -> Iterator[Record]:
     """Yields the records of a window's receipt, in as many chunks as it needs.
 
-    The receipt contains the records of its splits, whose own records are deleted.
+    The receipt contains the records of its splits. The splits' own records are deleted.
 
     Args:
         window: the window's key.
         text: the receipt's text.
         splits: the records of its splits.
-        attempt: the receipt's attempt, where another one may write at the same time.
+        attempt: the receipt's attempt; None if no other attempt can write at the same time.
     """
     attempt_part = () if attempt is None else (attempt,)
     content = msgspec.json.encode(_ReceiptRecord(msgspec.Raw(text.encode()), splits))

@@ -1,13 +1,13 @@
-"""The control topic, as it is read: a compacted topic with one partition (`records`).
+"""The reader of the control topic, a compacted topic with one partition (`control_records`).
 
-The records are written in the same transactions as the messages; without transactions,
-after them.
+The records are written in the same transactions as the messages. Without transactions they are
+written after the messages.
 
-A record behind an open transaction of another producer can't be seen yet. A run that takes such
-a record for absent would publish its split twice. So a run that has fenced its transactional id
-reads the topic to the end that the log has at that moment, and waits until no transaction is open
-below it. Others read only up to the first open transaction and don't wait: it may be that of a
-dead run, which only the next run's fence ends.
+An open transaction of another producer hides the records after its begin. A run that takes a
+hidden record for absent would publish its split twice. So a run that has fenced its
+transactional id asks for the end of the log, and waits until no transaction is open below that
+end. Other readers read only up to the first open transaction and don't wait. That transaction
+may belong to a dead run, and only the next run's fence ends it.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def _is_end(message: ck.Message) -> bool:
 
 
 def poll_messages(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
-    """Returns the messages that have arrived, as soon as there is one.
+    """Returns the messages that have arrived, as soon as there is at least one.
 
-    The client's own call waits until it has as many as it was asked for.
+    The client's own call waits until it has the requested number of messages.
     """
     first = consumer.poll(seconds)
     return [] if first is None else [first, *consumer.consume(_POLL_MESSAGES, 0)]
 
 
 class ControlTopic:
-    """Reader of a control topic, which keeps what it has read.
+    """Reader of a control topic, which keeps the records that it has read.
 
-    Threads may share it. It connects when it is used first.
+    Threads may share it. It connects at first use.
 
-    The records that it has read are kept as long as the log has the same leader and the
-    same first offset. Else they may be gone, with others in their place, and the topic
-    is read anew.
+    The records are kept as long as the log has the same leader and the same first offset.
+    After a change, the log may hold other records at these offsets, so the topic is read
+    again from its start.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class ControlTopic:
         """Reads the topic and returns the state of the table; None if there is no topic.
 
         Args:
-            to_end: False: reads what is decided now. True, after a fence: the topic is
-                known to exist, and all of it is waited for.
+            to_end: False to read the decided records only. True, after a fence, to read up
+                to the log's end and wait for open transactions; the topic is known to exist.
 
         Raises:
             UnreachableError: the cluster doesn't answer, or an open transaction hides
@@ -110,8 +110,8 @@ class ControlTopic:
         """Waits after a commit until readers see it, but at most `SEEN_SECONDS`.
 
         Kafka answers a commit before every partition has its marker, and the next reader
-        should see what was committed. The wait is limited because an open transaction of
-        another run may hold readers back, while the commit is complete.
+        should see the commit. The wait is limited because an open transaction of another run
+        may hold readers back, although the commit is complete.
         """
         deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):

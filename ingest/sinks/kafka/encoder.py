@@ -1,18 +1,18 @@
-"""Makes a message of each row: its key, value, headers and time.
+"""Makes a message from each row: its key, value, headers and time.
 
-Runs on executors, on whole batches; picklable.
+The encoder runs on executors, on whole batches. It is picklable.
 
-A header says of each message which window it is of, and where its row was read:
+A header of each message names the message's window and the place where its row was read:
 
     windrow.origin: PIPELINE/WINDOW/TOPIC/PARTITION/OFFSET/TIMESTAMP, as in
                     orders/2026-01-02T00:00:00Z/shop.orders/3/4711/1767312000001
 
-It is text in ASCII, and no other part can have a slash. The timestamp is that of the message that
-the row came from, in epoch milliseconds; it is empty if that message had none, or one outside the
-years 1 to 9999.
+The header is text in ASCII, and no part of it can contain a slash. The timestamp is that of
+the source message, in epoch milliseconds. It is empty if that message had no timestamp, or a
+timestamp outside the years 1 to 9999.
 
-A place alone would not do: a topic that is deleted and made again has the same offsets again, and
-several pipelines may publish rows of one topic to one target.
+Topic, partition and offset would not be enough. A topic that is deleted and made again has the
+same offsets again. And several pipelines may publish rows of one topic to one target.
 """
 
 from __future__ import annotations
@@ -39,16 +39,25 @@ from windrow.ingest.sinks.kit import DELETED, PrimaryKey, concat_texts
 ORIGIN = "windrow.origin"
 
 _IN_ORIGIN = frozenset({"topic", "partition", "offset", "timestamp", "window"})
-"""The metadata columns that a message has by its origin."""
+"""The metadata columns that the origin header already holds."""
 
 
 def further_headers(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers, each with its column, of metadata that no origin says."""
+    """Returns the header names, each with its column, of metadata that the origin lacks."""
     return {column: column for name, column in metadata.items() if name not in _IN_ORIGIN}
 
 
 class Origin(NamedTuple):
-    """The window of a row, the place of its message, and that message's timestamp, as text."""
+    """The window of a row, the place of its source message, and that message's timestamp.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        window: the window's key.
+        topic: the topic that the row was read from.
+        partition: the partition that the row was read from.
+        offset: the offset of the source message.
+        millis: the timestamp of the source message as text, in epoch milliseconds, or "".
+    """
 
     pipeline: str
     window: str
@@ -59,7 +68,7 @@ class Origin(NamedTuple):
 
 
 def origins(messages: pa.RecordBatch, window: Window) -> pa.Array:
-    """Makes the header's content for the messages that rows of a window came from."""
+    """Makes the content of the origin header for the source messages of a window's rows."""
     (stamps,) = columns(["timestamp"], messages, "")
     return concat_texts(
         f"{window.pipeline}/{window.key}/",
@@ -74,14 +83,14 @@ def origins(messages: pa.RecordBatch, window: Window) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array | str:
-    """Returns a column as text, or one text: nearly always a batch is of one topic-partition."""
+    """Returns a column as text. A column with a single value, the usual case, becomes one text."""
     if len(column) and pc.all(pc.equal(column, column[0])).as_py():
         return str(column[0].as_py())
     return column.cast(pa.string())
 
 
 def origin_of(headers: Mapping[str, bytes | None]) -> Origin | None:
-    """Reads a message's origin; None if it has no such header, or one that isn't windrow's."""
+    """Reads a message's origin; returns None if the header is missing or isn't windrow's."""
     parts = (headers.get(ORIGIN) or b"").decode(errors="replace").split("/")
     try:
         pipeline, window, topic, partition, offset, millis = parts
@@ -104,18 +113,18 @@ ENCODED = pa.schema(
 )
 """Columns of a batch of encoded messages, without further headers.
 
-`topic` is null if there is one target topic; `time` is in epoch milliseconds, or `NOW`.
+`topic` is null if there is only one target topic. `time` is in epoch milliseconds, or `NOW`.
 """
 
 NOW = -1
-"""Time of a message that gets the time at which it is published."""
+"""Time of a message that gets its time when it is published."""
 
 
 class MessageEncoder(msgspec.Struct, frozen=True):
-    """Makes the messages of rows.
+    """Makes messages from rows.
 
     Attributes:
-        options: those of the table. The serializer of values has the names of its columns.
+        options: the options of the table. The serializer of values has its column names.
         metadata: the name of each metadata column in the table.
     """
 
@@ -124,7 +133,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Names of headers, each with its column, besides the origin."""
+        """Names of headers, each with its column, without the origin."""
         return {**further_headers(self.metadata), **self.options.headers}
 
     def find_misrouted(self, encoded: pa.RecordBatch) -> list[int]:
@@ -135,7 +144,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         return np.flatnonzero(~is_target.to_numpy(zero_copy_only=False)).tolist()
 
     def check_columns(self, rows: pa.Schema) -> None:
-        """Checks that rows have all named columns, and that formats can write them.
+        """Checks that rows have all columns that the options name, and that formats can write them.
 
         Raises:
             SpecError: columns are missing, or can't be written.
@@ -163,8 +172,8 @@ class MessageEncoder(msgspec.Struct, frozen=True):
     def find_misfit(self, batch: pa.RecordBatch) -> Misfit | None:
         """Returns the rows whose key, value or headers can't be written in their formats.
 
-        The value of a deleted row isn't written. Keys are looked at first, then values,
-        then headers, and the first of them with such rows is returned.
+        The value of a deleted row isn't written. Keys are checked first, then values, then
+        headers. The rows of the first check that fails are returned.
         """
         for serializer in (self.options.key, self.options.value):
             if serializer is None:
@@ -180,9 +189,9 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         return without_text(batch, self.headers.values(), numbers=True)
 
     def find_untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
-        """Returns the numbers of rows whose time can't be a message's.
+        """Returns the numbers of rows whose time can't be a message's time.
 
-        Kafka takes no time before 1970, and for librdkafka 0 means none.
+        Kafka accepts no time before 1970, and to librdkafka 0 means no time.
         """
         if self.options.time == "published":
             return []
@@ -197,7 +206,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         See `RegistrySerializer.registered`.
 
         Args:
-            rows: the columns of rows, the metadata's among them.
+            rows: the columns of rows, including the metadata's.
             registry: the registry, if there is one.
         """
         key, value = (
@@ -226,10 +235,10 @@ class MessageEncoder(msgspec.Struct, frozen=True):
 
     @property
     def attempt_columns(self) -> tuple[str, ...]:
-        """Columns of a staged batch in which two attempts at the same row may differ.
+        """Columns of a staged batch that may differ between two attempts at the same row.
 
-        A message's time is one of them: the topic may set it, so it can't be compared
-        with the published message.
+        A message's time is one of them: the topic may set it, so it can't be compared with
+        the published message.
         """
         attempt_headers = (
             name for name, column in self.headers.items() if column == self.metadata.get("attempt")
@@ -244,7 +253,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         Args:
             batch: the rows, with the metadata's columns.
             messages: the messages that the rows came from.
-            window: the window that the rows are of.
+            window: the window that the rows belong to.
         """
         n, value = batch.num_rows, self.options.value.encoded(batch)
         if self.options.primary_key:

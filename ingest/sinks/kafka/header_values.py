@@ -1,4 +1,4 @@
-"""Values of columns as the contents of headers, and back."""
+"""Conversion of column values to the contents of headers, and back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def header_texts(column: pa.Array) -> pa.Array:
     """Writes each value as the bytes of a header.
 
-    Text and bytes are written as they are, an instant in epoch milliseconds, and all
-    else as in JSON.
+    Text and bytes are written as they are, instants in epoch milliseconds, and all other
+    values as JSON.
     """
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
@@ -31,7 +31,7 @@ def header_texts(column: pa.Array) -> pa.Array:
 
 
 def from_header(content: bytes | None, kind: pa.DataType) -> Any:
-    """Turns the content of a header into a value that Arrow takes for a type.
+    """Converts the content of a header into a value that Arrow accepts for a type.
 
     Raises:
         ValueError, TypeError, KeyError, ArithmeticError: the content isn't of the type.

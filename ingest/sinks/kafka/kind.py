@@ -60,7 +60,7 @@ _full_name = must(
 
 
 class _SerializerSection(Section):
-    """Settings that a message's key and its value have in common."""
+    """Settings that a message's key and value share."""
 
     format: Literal["json", "avro-confluent", "protobuf-confluent", "string", "raw"] = Field(
         default="json",
@@ -103,7 +103,7 @@ class _SerializerSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields the conflicts between format, columns and the registry's settings."""
+        """Yields conflicts between the format, the columns and the registry's settings."""
         columns = names_in(written.get("columns"))
         if written.get("format", "json") in {"string", "raw"} and len(columns) != 1:
             yield ("columns",), f"must name one column: {written['format']} writes one"
@@ -301,7 +301,7 @@ class KafkaSection(OnClusterSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields the conflicts between topics, and those of the other settings."""
+        """Yields conflicts between the topics, and between other settings."""
         yield from super().conflicts(written)
         topics = names_in(written.get("topics"))
         if (written.get("topic") is None) == (written.get("topics") is None):
@@ -328,7 +328,7 @@ class KafkaSection(OnClusterSection):
 
     @property
     def in_order(self) -> bool:
-        """True if readers take the last message of each key, so that windows must be in order."""
+        """True if readers take the last message of each key, so windows must be in order."""
         return self.primary_key is not None
 
     @property

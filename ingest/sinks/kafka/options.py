@@ -1,4 +1,4 @@
-"""Options of a Kafka table: what its spec says, for the driver and for tasks. Picklable."""
+"""Options of a Kafka table, taken from its spec, for the driver and for tasks. Picklable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.sinks.kafka.serializers import PlainSerializer, Serializer
 
-if TYPE_CHECKING:  # tasks load no client of Kafka for it
+if TYPE_CHECKING:  # so that tasks don't load Kafka's client for it
     from windrow.ingest.kafka.producers import Acks
 
 Partitioner = Literal["default", "key-hash", "fixed", "round-robin", "source", "function"]
@@ -31,14 +31,14 @@ class KafkaOptions(msgspec.Struct, frozen=True):
         value: serializer of values; no columns means all columns of the row.
         key: serializer of keys; None: messages have no key.
         headers: names of headers, each with its column.
-        time: `message`: the time of the message that the row came from; `published`: the
-            time of publishing; else a column.
+        time: "message" for the time of the message that the row came from, "published"
+            for the time of publishing, or the name of a column.
         partitioner: how a message's partition is chosen.
-        function: the function that chooses it, with `partitioner` function.
+        function: the function that chooses the partition, with `partitioner` "function".
         delivery: the delivery guarantee.
-        acks: which brokers confirm a message, with `delivery` none.
+        acks: which brokers confirm a message, with `delivery` "none".
         atomic_window: True if a window is published in one transaction.
-        prefix: how transactional ids begin.
+        prefix: the beginning of transactional ids.
         pool: see `transactions.TransactionalIds`.
         timeout: how long a transaction may take.
         primary_key: the columns by which a message replaces an earlier one; empty:
@@ -64,10 +64,10 @@ class KafkaOptions(msgspec.Struct, frozen=True):
     primary_key: tuple[str, ...] = ()
 
     def staged(self, rows: pa.Schema) -> pa.Schema:
-        """Returns the columns that tasks stage: with a primary key, those of changes."""
+        """Returns the columns that tasks stage; with a primary key, the columns of changes."""
         return change_schema(rows, self.primary_key) if self.primary_key else rows
 
     @property
     def only_topic(self) -> str | None:
-        """The one target topic; None: a row names its topic."""
+        """The only target topic; None: a row names its topic."""
         return self.topics[0] if self.topic_column is None else None

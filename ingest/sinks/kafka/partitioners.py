@@ -1,9 +1,9 @@
-"""Partitioners: how the partition of each message is chosen.
+"""Partitioners, which choose the partition of each message.
 
 A user's function needs the rows, so it is called on the workers, and its partitions are staged
-with the messages. Another attempt at the split may get other partitions. That publishes no message
-twice, for a split is published from the files of one attempt. So partitions are left out of the
-checksum that two attempts must have in common.
+with the messages. Another attempt at the split may get other partitions. That publishes no
+message twice, because a split is published from the files of a single attempt. So partitions
+are not part of the checksum that two attempts must have in common.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from windrow.ingest.sinks.kafka.options import Partitioner
 Numbers = npt.NDArray[np.int32]
 
 BY_CLIENT = -1
-"""In place of a partition: the client chooses one by the key."""
+"""Stands for a partition: the client chooses one by the key."""
 
 BY_KEY = "murmur2"
-"""librdkafka's name for the partitioner of `key-hash`, which Java's clients have, too.
+"""librdkafka's name for the partitioner of `key-hash`, which Java's clients also have.
 
-All messages whose key is null go to the same partition.
+All messages with a null key go to the same partition.
 """
 
 PARTITION = "partition"
@@ -40,7 +40,7 @@ PARTITION = "partition"
 def partitions(
     partitioner: Partitioner, rows: int, first: int, split: int, source: int, count: int
 ) -> Numbers:
-    """Returns the partitions of consecutive messages, where no function chooses them.
+    """Returns the partitions of consecutive messages, if no function chooses them.
 
     Args:
         partitioner: the partitioner.
@@ -65,12 +65,13 @@ _DO = "Nothing was published. Fix the function, then run the window again."
 
 
 class PartitionFunction(msgspec.Struct, frozen=True):
-    """A user's function with what it needs to know. Picklable, with the function's file.
+    """A user's function and its context. Picklable, with the function's file.
 
     Attributes:
         function: the function.
         topics: number of partitions of each target topic when staging began.
-        only: the one target topic; None: a row names its topic.
+        only: the name of the target topic, if there is only one; None: a row names its
+            topic.
     """
 
     function: FunctionReference
@@ -84,7 +85,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
 
         Args:
             encoded: the messages.
-            rows: the rows that they were made from.
+            rows: the rows that the messages were made from.
             offsets: the offset of each row's message.
             split: the split that the rows were read from.
 
@@ -152,7 +153,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
 
 
 def _whole_numbers(returned: Any) -> np.ndarray[Any, Any] | str:
-    """Returns what a function returned as an array, or says what it is instead."""
+    """Returns a function's result as an array, or describes a result that isn't an array."""
     if isinstance(returned, pa.ChunkedArray):
         returned = returned.combine_chunks()
     if isinstance(returned, pa.Array):

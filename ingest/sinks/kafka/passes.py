@@ -1,6 +1,6 @@
-"""Compiled passes over messages, because each message is visited.
+"""Compiled passes over messages. They are compiled because they visit each message.
 
-`produce` gives messages to librdkafka, and `next_failed` searches its delivery reports.
+`produce` hands messages to librdkafka, and `next_failed` searches its delivery reports.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from windrow.ingest.sinks.kafka.fields import HEADERS, KEY, PARTITION, TIME, TOP
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, PRESENT, FIRST = range(4)
-"""Description of a column of bytes for a compiled pass.
+"""Description of a byte column for a compiled pass.
 
-These are the addresses of the bytes, of the offsets and of the validity bitmap (0:
-nothing is null), and the position in all three where the batch begins.
+`DATA`, `ENDS` and `PRESENT` are the addresses of the bytes, of the offsets and of the validity
+bitmap (0: no value is null). `FIRST` is the position of the batch's first value in the column.
 """
 
 _INT = types.int64
@@ -30,7 +30,7 @@ _TABLE = types.int64[:, ::1]
 
 @part
 def _bytes_of(columns: Any, column: int, row: int, arguments: Any, position: int) -> None:
-    """Writes address and size of a value; the address is 0 only where the value is null."""
+    """Writes address and size of a value; the address is 0 only if the value is null."""
     value_index = columns[column, FIRST] + row
     bitmap = columns[column, PRESENT]
     arguments[position], arguments[position + 1] = 0, 0
@@ -55,21 +55,21 @@ def produce(
     first: int,
     failure: Ints,
 ) -> int:
-    """Gives messages to librdkafka until it doesn't take one.
+    """Hands messages to librdkafka until librdkafka refuses one.
 
-    Returns the number of that message, or the number of messages if all were taken.
+    Returns the number of the refused message, or the number of messages if all were taken.
 
     Args:
         calls: the addresses of `CALLS`.
         client: the address of the producer.
-        arguments: `WORDS` for each argument of rd_kafka_produceva, filled in except for
-            what differs from message to message.
-        columns: value, key and each header that differs; see `DATA`.
+        arguments: `WORDS` for each argument of rd_kafka_produceva. The pass fills in the
+            arguments that differ between messages; the others are filled in already.
+        columns: the columns of values, keys and headers; see `DATA`.
         topics: the address of each message's rd_kafka_topic_t.
         partitions: each message's partition.
         times: each message's time in epoch milliseconds, 0 for now.
-        first: number of the first message to give.
-        failure: receives the error code of the message that was not taken.
+        first: number of the first message to send.
+        failure: receives the error code of the refused message.
     """
     count, address = len(topics), arguments.ctypes.data
     for row in range(first, count):
@@ -96,7 +96,7 @@ def next_failed(messages: Ints, count: int, first: int) -> int:
         messages: the addresses of the reports' rd_kafka_message_t, which begin with the
             error code.
         count: number of reports.
-        first: number of the first report to look at.
+        first: number of the first report to check.
     """
     for row in range(first, count):
         if int32_at(messages[row]) != 0:

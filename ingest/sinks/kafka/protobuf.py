@@ -1,11 +1,14 @@
 """Rows as Protobuf messages (proto3), and the .proto file of the messages.
 
-Whole columns are encoded at a time. The bytes are those of Protobuf's own serializers:
-fields in the order of their numbers, the numbers of a list in one field (packed), and no
-bytes for a field without presence whose value is its type's zero.
+Whole columns are encoded at a time. The bytes are the same as those of Protobuf's own
+serializers:
 
-Some values of a column can't be written as a message; `misfit` finds them before
-anything is encoded.
+- Fields are in the order of their numbers.
+- The numbers of a list are packed into one field.
+- A field without presence has no bytes if its value is its type's zero.
+
+Some values of a column can't be written in a message; `misfit` finds them before any value
+is encoded.
 """
 
 from __future__ import annotations
@@ -52,13 +55,13 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def schema_text(columns: pa.Schema, name: str) -> str:
-    """Returns the .proto file whose first message has these columns.
+    """Returns the .proto file; its first message has these columns as fields.
 
-    The fields are numbered from 1 in the order of the columns; the same columns always
+    The fields are numbered from 1 in the order of the columns. The same columns always
     have the same text.
 
-    A column that may be null has presence (`optional`), and so have all fields within
-    structs. A list is a repeated field, whose items have no presence. A struct is a
+    A column that may be null has presence (`optional`). All fields within structs have
+    presence too. A list is a repeated field, whose items have no presence. A struct is a
     nested message, named after its column.
 
     Args:
@@ -83,10 +86,10 @@ def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path:
     """Returns the lines that define a message.
 
     Args:
-        name: its name.
-        fields: its fields.
-        around: the names of the messages that contain it.
-        path: the path to its fields, for messages.
+        name: the message's name.
+        fields: the message's fields.
+        around: the names of the messages that contain this message.
+        path: the path to the fields, for error messages.
     """
     _refuse_names(fields, path)
     entries = [f"{_camel(field.name)}Entry" for field in fields if pa.types.is_map(field.type)]
@@ -128,7 +131,7 @@ def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
 
 
 def _json_name(name: str) -> str:
-    """Returns a field's name in Protobuf's JSON, where no two fields may have the same."""
+    """Returns a field's name in Protobuf's JSON, which must be unique in a message."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
@@ -141,9 +144,14 @@ def _camel(name: str) -> str:
 def _label_and_type(
     field: pa.Field, taken_names: set[str], around: Sequence[str], path: str, *, presence: bool
 ) -> tuple[str, list[str]]:
-    """Returns a field's label and type, and the lines of the message that it needs.
+    """Returns a field's label and type, and the lines of the message that the type needs.
 
-    `taken_names`: names that the message must not have.
+    Args:
+        field: the field.
+        taken_names: names that a nested message must not have.
+        around: the names of the messages that contain the field.
+        path: the path to the field, for error messages.
+        presence: True if the field has presence.
     """
     kind = _value_type(field.type)
     if pa.types.is_map(kind):
@@ -161,7 +169,7 @@ def _label_and_type(
 def _type(
     kind: pa.DataType, field: str, taken_names: set[str], around: Sequence[str], path: str
 ) -> tuple[str, list[str]]:
-    """Returns the type of one value, and the lines of the message that it needs."""
+    """Returns the type of one value, and the lines of the message that the type needs."""
     kind = _value_type(kind)
     if pa.types.is_struct(kind):
         camel = _camel(field)
@@ -207,11 +215,11 @@ def _is_message(kind: pa.DataType) -> bool:
 
 
 def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str] | None:
-    """Returns rows (ascending) with a value that a message can't have, and a message about it.
+    """Returns rows (ascending) with a value that a message can't have, and a sentence about it.
 
-    Such a value is a null in place of a list or a map, or within one, or an instant
-    outside the years 1 to 9999. The rows are those of the first such column; None if
-    there is none.
+    Such a value is one of these: a null list or map, a null inside a list or map, or an
+    instant outside the years 1 to 9999. The rows are those of the first column with such a
+    value. The result is None if there is no such value.
     """
     return next(
         (
@@ -226,7 +234,7 @@ def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str]
 def _misfits(
     column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool
 ) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
-    """Yields the rows with such a value, for a column and everything within it.
+    """Yields the rows with values that a message can't have, in a column and inside it.
 
     Args:
         column: the values.
@@ -269,7 +277,7 @@ def _misfits(
 def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.BinaryArray:
     """Encodes the message of each row.
 
-    The message of a row that `misfit` returns is wrong.
+    The bytes of a row that `misfit` returns are wrong.
 
     Args:
         columns: the values of each field, and whether the field has presence.
@@ -279,9 +287,9 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
 
 
 def _fields(columns: Iterable[tuple[pa.Array, bool]]) -> Iterator[Any]:
-    """Yields the columns of bytes of messages, to be joined row by row.
+    """Yields the byte columns of messages, to be joined row by row.
 
-    None of them is null: an absent field has no bytes.
+    No byte column has nulls: an absent field has no bytes.
     """
     for number, (column, presence) in enumerate(columns, 1):
         yield from _field(plain(column), number, presence=presence)
@@ -300,7 +308,7 @@ def _field(column: pa.Array, number: int, *, presence: bool) -> list[Any]:
 
 
 def _map(lists: pa.ListArray, number: int) -> list[Any]:
-    """Encodes each entry as a message with key and value, even if they are zeros."""
+    """Encodes each map entry as a message with key and value, even if they are zeros."""
     items = lists.flatten()
     keys, values = items.field(0), plain(items.field(1))
     entry = join_columns(
@@ -315,7 +323,7 @@ def _map(lists: pa.ListArray, number: int) -> list[Any]:
 
 
 def _repeated(lists: pa.Array, number: int) -> list[Any]:
-    """Encodes the numbers of a list in one field, and other items in a field each."""
+    """Encodes the numbers of a list in one field, and other items in one field each."""
     items, of_each = plain(lists.flatten()), counts(lists)
     if _wire_type(items.type) == _LENGTH:
         return [bodies(of_each, join_columns([constant(_tag(number, _LENGTH)), *_value(items)]))]
@@ -324,7 +332,7 @@ def _repeated(lists: pa.Array, number: int) -> list[Any]:
 
 
 def _value(column: pa.Array) -> list[Any]:
-    """Returns the columns of bytes of values after the tag; any bytes for null."""
+    """Returns the byte columns of values after the tag; a null has any bytes."""
     kind = column.type
     if pa.types.is_struct(kind):
         return _sized(join_columns(list(_fields((child, True) for child in column.flatten()))))
@@ -359,7 +367,7 @@ def _sized(content: pa.BinaryArray) -> list[Any]:
 
 
 def _unless(absent: pa.BooleanArray, pieces: Sequence[Any]) -> pa.BinaryArray:
-    """Joins columns of bytes; a row that is absent has no bytes."""
+    """Joins byte columns; a row that is absent has no bytes."""
     return pc.if_else(absent, constant(b""), join_columns(pieces))
 
 

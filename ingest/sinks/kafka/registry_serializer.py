@@ -1,7 +1,7 @@
 """Keys and values with a schema in a registry: Avro or Protobuf after Confluent's header.
 
-The header is a byte 0 and the schema's id in four bytes. For Protobuf the position of the
-message type within its file follows: a byte 0 for the first one.
+The header is a zero byte and the schema's id in four bytes. For Protobuf, the position of the
+message type within its file follows: a zero byte means the first one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 RegisteredFormat = Literal["avro-confluent", "protobuf-confluent"]
 
 Misfit = tuple[npt.NDArray[np.int64], str]
-"""Numbers of rows with a value that a format can't write, and a message about it."""
+"""Numbers of rows with a value that a format can't write, and a sentence about the value."""
 
 
 class _Encoding(msgspec.Struct, frozen=True):
-    """One of the formats.
+    """A format with a schema in a registry.
 
     Attributes:
-        name: its name in messages.
-        kind: its name in the registry.
-        schema_text, records, misfit: functions of the format's module.
+        name: the format's name in messages.
+        kind: the format's name in the registry.
+        schema_text: the function of that name in the format's module.
+        records: the function of that name in the format's module.
+        misfit: the function of that name in the format's module, if it has one.
         after_id: the bytes between the schema's id and the record.
     """
 
@@ -59,10 +61,10 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
         columns: the columns that are written.
         record: the full name of the record.
         subjects: the registry's subjects of the schema.
-        register: True if the schema is registered where the registry doesn't have it.
-        schema_id: the schema's id in the registry; None: it wasn't asked for yet, and
-            nothing can be encoded.
-        required: the columns that the schema doesn't let be null.
+        register: True if the schema is registered when the registry doesn't have it.
+        schema_id: the schema's id in the registry; None until `registered` asks for it. No
+            row can be encoded before.
+        required: the columns that may not be null by the schema.
     """
 
     format: RegisteredFormat
@@ -97,9 +99,9 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
     ) -> RegistrySerializer:
         """Returns the serializer with the schema's id in the registry.
 
-        A registry never changes a schema's id, so another attempt writes the same bytes.
-        A registry that was set up anew may have another id: then a window of which a
-        split is published is refused, like one with other rows.
+        A registry never changes a schema's id, so another attempt writes the same bytes. A
+        registry that was set up again may have another id. If a split of a window was
+        published with the old id, the window is refused, like a window with other rows.
 
         Raises:
             SpecError: the registry doesn't have the schema, or refuses it, or has
@@ -122,7 +124,7 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
     def refuse_unregistrable(
         self, rows: pa.Schema, topics: Sequence[str], registry: Registry | None
     ) -> None:
-        """Checks that `registered` would work; nothing is registered.
+        """Checks that `registered` would work, without registering a schema.
 
         Only the first window shows whether the client has the right to register.
 
@@ -154,7 +156,7 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
         """Returns the bytes of each row.
 
-        They may be null where a required column is null, as in a deleted row.
+        The bytes may be null if a required column is null, as in a deleted row.
         """
         if self.schema_id is None:
             raise BugError(

@@ -1,10 +1,9 @@
 """Sends the messages of splits, without a Python object for each message.
 
-A compiled pass gives messages to librdkafka's client inside a producer of confluent-kafka.
-Another one looks at the delivery reports, thousands at a time.
+A compiled pass hands messages to librdkafka's client inside a producer of confluent-kafka.
+Another compiled pass examines the delivery reports, thousands at a time.
 
-A message that was not written is named by its header `windrow.origin`, which says where its row
-was read.
+The error about an unwritten message names the row's source by the header `windrow.origin`.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ _KINDS = (2, 3, 7, 8, 4, 5, 9)
 _COPY = 2
 _QUEUE_FULL = KafkaError._QUEUE_FULL
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-"""Errors of messages that were dropped because an earlier one failed."""
+"""Errors of messages that were dropped because an earlier message failed."""
 POLL_MS = 20
 _REPORTS = 4096
-"""Number of delivery reports that are looked at in one pass."""
+"""Number of delivery reports that one pass examines."""
 
 _FIRST_FIELD = 2 * ctypes.sizeof(ctypes.c_void_p)
-"""Offset of a Python object's first own field; confluent-kafka's is the client's address."""
+"""Offset of a Python object's first own field, which confluent-kafka uses for the client."""
 
 _slots = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
-"""Limits how many threads send: each keeps two processors busy, its own and that of its
-client's thread.
+"""Limits the number of threads that send.
 
+Each sending thread keeps two processors busy: its own and that of its client's thread.
 Beginning and committing transactions isn't limited.
 """
 
@@ -85,7 +84,7 @@ _ADVICE = {
         " sink.timestamp: published"
     ),
 }
-"""What to do about a refused message, by the broker's error code."""
+"""Advice about a refused message, by the broker's error code."""
 
 
 _BATCH_BYTES = 512 * 1024
@@ -95,9 +94,9 @@ class PublishTarget(msgspec.Struct, frozen=True):
     """Target of messages, and how they are sent.
 
     Attributes:
-        options: the table's.
+        options: the options of the table.
         topics: the target topics by name, as the cluster has them now.
-        properties: those of an AdminClient.
+        properties: the properties of an AdminClient.
     """
 
     options: KafkaOptions
@@ -105,7 +104,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
     properties: Mapping[str, Value]
 
     def producer(self, name: str) -> MessageProducer:
-        """Makes the producer that has a transactional id, if there are transactions."""
+        """Makes the producer; with transactions, under a transactional id."""
         client_properties: Mapping[str, Value] = {
             **self.properties,
             **({"partitioner": BY_KEY} if self.options.partitioner == "key-hash" else {}),
@@ -115,7 +114,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
             return NonIdempotentProducer(client_properties, self.options.acks, PATIENCE_SECONDS)
         if self.options.delivery == "at-least-once":
             return MessageProducer(client_properties, PATIENCE_SECONDS)
-        # librdkafka takes no request timeout above that of the transaction.
+        # librdkafka refuses a request timeout above the transaction's timeout.
         timeout_ms = self.options.timeout // timedelta(milliseconds=1)
         socket = min(int(str(self.properties["socket.timeout.ms"])), timeout_ms)
         return TransactionalProducer(
@@ -130,17 +129,17 @@ class PublishTarget(msgspec.Struct, frozen=True):
 
     @property
     def batch_bytes(self) -> int:
-        """Limit of a batch of messages before it is compressed, in bytes.
+        """Limit of a batch of messages before compression, in bytes.
 
-        A topic refuses whole batches, so with this limit it refuses a batch only if one
-        message alone is too large.
+        A topic refuses whole batches. With this limit it refuses a batch only if a single
+        message is too large.
         """
         least = min(topic.message_bytes for topic in self.topics.values())
         return max(1024, min(_BATCH_BYTES, least // 2))
 
     @property
     def taken_back(self) -> str:
-        """What becomes of a split with a message that can't be published, for error messages."""
+        """What happens to a split with a message that can't be published, for error messages."""
         return (
             "was taken back"
             if self.options.delivery == "exactly-once"
@@ -150,7 +149,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
 
 @cache
 def sending_library() -> Api:
-    """Returns librdkafka, once its client was found inside a producer of confluent-kafka.
+    """Returns librdkafka, after its client was found inside a producer of confluent-kafka.
 
     Raises:
         SpecError: this Python, or this confluent-kafka, lays out its objects differently.
@@ -182,8 +181,8 @@ def send_splits(
 ) -> list[PublishedSplit]:
     """Sends the messages of splits, and waits until all are confirmed.
 
-    The records of all splits name the same offsets, between which the messages of all of them
-    lie. The origin of a message says of which split it is.
+    The records of all these splits name the same spans of offsets. The spans hold the messages
+    of all these splits; the origin of a message shows its split.
 
     Args:
         ends: asks for the ends of all target logs.
@@ -247,7 +246,7 @@ class MessageSender:
                 first += batch.num_rows
 
     def wait(self) -> tuple[OffsetSpan, ...]:
-        """Waits until all messages are confirmed, and returns where they are.
+        """Waits until all messages are confirmed, and returns their offsets.
 
         Raises:
             RefusedError: a topic's settings refuse a message, or a topic was made anew.
@@ -263,9 +262,9 @@ class MessageSender:
         return spans_between(self._ends_before, self._ends())
 
     def _poll(self) -> None:
-        """Takes the delivery reports that have come.
+        """Takes the delivery reports that have arrived.
 
-        Until its report is taken, librdkafka counts a message as waiting.
+        librdkafka counts a message as waiting until its report is taken.
 
         Raises:
             RefusedError, ProducerError: a message was not written, or the transaction
@@ -275,7 +274,7 @@ class MessageSender:
             self._refuse_broken()
 
     def _take_reports(self) -> bool:
-        """Waits for reports for a short time, looks at them, and returns whether any came.
+        """Waits for reports for a short time, and returns whether any arrived.
 
         Raises:
             RefusedError, ProducerError: a message was not written.
@@ -297,8 +296,8 @@ class MessageSender:
     def _refuse_broken(self) -> None:
         """Checks that the transaction has not failed.
 
-        librdkafka breaks the transaction first and then reports the message that a
-        topic refused. The report names the row, so it is waited for.
+        librdkafka breaks the transaction first. It reports the message that a topic refused
+        only after that. The report names the row, so this method waits for it.
 
         Raises:
             RefusedError, ProducerError: the transaction has failed.
@@ -312,7 +311,7 @@ class MessageSender:
             raise
 
     def _look_at(self, event: int) -> None:
-        """Searches an event's reports for failed messages; other events have no reports."""
+        """Searches an event for reports of failed messages; other events have no reports."""
         while count := self._api.event_message_array(
             event, self._reports.ctypes.data, len(self._reports)
         ):
@@ -324,7 +323,7 @@ class MessageSender:
     def keep_failure(self, message: int) -> None:
         """Keeps the error of a message that was not written.
 
-        An error that names a row replaces one that doesn't.
+        An error that names a row replaces an error that doesn't.
         """
         code = MessageHead.from_address(message).err
         error = KafkaError(code, self._api.err2str(code).decode(errors="replace"))
@@ -344,9 +343,12 @@ class MessageSender:
                 self._failure = self._producer.failed(error)
 
     def _refused_error(self, message: str, advice: str, origin: bytes) -> RefusedError:
-        """Makes the error of a message that is refused however often it is sent.
+        """Makes the error for a message that is refused however often it is sent.
 
-        `origin`: the value of its header.
+        Args:
+            message: the text of the error.
+            advice: what the user can do.
+            origin: the value of the message's `windrow.origin` header.
         """
         read = origin_of({ORIGIN: origin})
         assert read is not None, "each message has an origin"
@@ -395,7 +397,7 @@ class MessageSender:
         columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
         arguments, buffers = _arguments(headers)
-        # 0 means the client's clock.
+        # 0 means the time of the client's clock.
         times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)
         partition_numbers, topic_handles = self._route_rows(batch, topics, number, split, sent_rows)
         failure, row = np.zeros(1, np.int64), 0
@@ -459,10 +461,10 @@ class MessageSender:
 def spans_between(old_ends: Ends, new_ends: Ends) -> tuple[OffsetSpan, ...]:
     """Returns the offsets by which logs grew. Pure.
 
-    A topic-partition may be added meanwhile.
+    A topic-partition may have been added in between.
 
     Raises:
-        RefusedError: a topic was deleted and made again meanwhile.
+        RefusedError: a topic was deleted and made again in between.
     """
     ids = {topic: log.topic_id for (topic, _), log in old_ends.items()}
     for (topic, _), log in new_ends.items():
@@ -480,7 +482,7 @@ def spans_between(old_ends: Ends, new_ends: Ends) -> tuple[OffsetSpan, ...]:
 
 
 def _addresses(column: pa.Array) -> list[int]:
-    """Returns the addresses of a column of bytes for compiled passes: see `passes.DATA`."""
+    """Returns the addresses of a byte column for compiled passes: see `passes.DATA`."""
     present, ends, data = column.buffers()
     return [
         0 if data is None else data.address,
@@ -497,8 +499,8 @@ def _arguments(headers: list[bytes]) -> tuple[Ints, list[Any]]:
         headers: the names of the headers.
 
     Returns:
-        The array of rd_kafka_vu_t, and the buffers that it points to, which must live as
-        long as it is used.
+        The array of rd_kafka_vu_t, and the buffers that it points to. The buffers must live
+            as long as the array is used.
     """
     arguments = np.zeros((HEADERS + len(headers)) * WORDS, np.int64)
     arguments[::WORDS] = _KINDS + _KINDS[HEADERS:] * (len(headers) - 1)

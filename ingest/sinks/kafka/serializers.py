@@ -1,6 +1,6 @@
-"""Serializers: what makes keys and values of columns.
+"""Serializers, which make a message's key or value from columns.
 
-Picklable, for executors.
+They are picklable, for executors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PlainSerializer(msgspec.Struct, frozen=True):
     """Makes keys or values as JSON, text or bytes.
 
     Attributes:
-        format: the format; `string` and `raw` write one column.
+        format: the format; `string` and `raw` write a single column.
         columns: the columns that are written.
     """
 
@@ -35,7 +35,7 @@ class PlainSerializer(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
-        """Returns the bytes of each row; null only where the column of `string` or `raw` is."""
+        """Returns the bytes of each row; null only if a `string` or `raw` column is null."""
         if self.format == "json":
             return json_objects({name: batch[name] for name in self.columns}).cast(pa.binary())
         return header_texts(batch[self.columns[0]])
@@ -61,7 +61,10 @@ def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
 def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
     """Returns the rows with a date or time that has no ISO 8601 text.
 
-    `numbers`: True if a column of instants is written as numbers, as in headers.
+    Args:
+        batch: the rows.
+        columns: the columns to check.
+        numbers: True if a column of instants is written as numbers, as in headers.
     """
     texts = {
         name: batch[name]
@@ -72,11 +75,11 @@ def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool
 
 
 Serializer = PlainSerializer | RegistrySerializer
-"""Makes keys or values in any of the formats."""
+"""A serializer of any format."""
 
 
 def with_columns(serializer: Serializer, names: Sequence[str]) -> Serializer:
-    """Returns the serializer, with these columns if it names none."""
+    """Returns the serializer, with these columns if it has none."""
     if serializer.columns:
         return serializer
     return msgspec.structs.replace(serializer, columns=tuple(names))

@@ -1,10 +1,10 @@
 """The Kafka sink: rows become messages, exactly once per split or per window.
 
-A window is exactly once as a whole only with `atomic_window`; without it, each of its
-splits is.
+Each split of a window is published exactly once. With `atomic_window` the whole window is
+published in one transaction.
 
-Tasks stage the messages where no reader sees them, so that a window is refused before
-anything of it is visible. The driver publishes it (`ingest.sinks.kafka.store`):
+Tasks stage the messages in files that no reader sees, so a window can be refused before any
+of it is visible. The driver publishes it (`ingest.sinks.kafka.store`):
 
     look      at the control topic: is the window committed, does it follow the others, does
               another window cover its offsets
@@ -12,9 +12,9 @@ anything of it is visible. The driver publishes it (`ingest.sinks.kafka.store`):
     receipt   once readers see all messages
 
 Published messages can't be deleted. So a published split counts, whichever attempt
-published it, if it has the same rows; a split that was published with other rows refuses
-the window. Nothing of a window is published twice, but readers see it split by split;
-the receipt says that it is complete.
+published it, if it has the same rows. A split that was published with other rows refuses
+the window. No message of a window is published twice, but readers see the window split by
+split; the receipt shows that it is complete.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class KafkaSink(KafkaTable):
         return self.topics.retention() if self.options.time == "message" else None
 
     def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
-        """Makes the control topic if it is missing, but no target topic."""
+        """Makes the control topic if it is missing. Target topics are never made."""
         del replaced  # a topic replaces no window
         self._check_options()
         bound = self.owner()
@@ -112,7 +112,7 @@ class KafkaSink(KafkaTable):
         refuse_other_owner(self.identity, bound, owner)
 
     def _check_options(self) -> None:
-        self.encoder  # noqa: B018  # its checks
+        self.encoder  # noqa: B018  # its property checks the options
         if self.options.function is not None:
             load_function(self.options.function)
 
@@ -140,7 +140,7 @@ class KafkaSink(KafkaTable):
         A split that an earlier attempt published keeps the checksum of that attempt.
 
         Raises:
-            RefusedError: besides, a split was published with other rows, or a topic's
+            RefusedError: also if a split was published with other rows, or a topic's
                 settings refuse a message.
         """
         work = WindowWork.from_staged(receipt, staged)
@@ -155,12 +155,12 @@ class KafkaSink(KafkaTable):
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """Removes old staged files.
 
-        An attempt whose files are gone is refused before it publishes anything of them.
+        An attempt whose files are gone is refused before it publishes any of their messages.
         """
         return self.files.sweep(older_than, dry_run=dry_run)
 
     def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
-        """Returns the table as the commit loop opens it under a transactional id."""
+        """Opens the table for the commit loop, under a transactional id."""
         return FencedStore(self, name, target)
 
     def _function(self) -> PartitionFunction | None:
@@ -177,16 +177,17 @@ class KafkaSink(KafkaTable):
             return AlreadyDone(committed)
         if receipt.generation:
             raise no_other_generation(receipt)
-        assert control is not None  # else `check_window` has raised
+        assert control is not None  # otherwise `check_window` has raised
         self.files.refuse_gone(
             [f for n in work.unpublished(work.files, control) for f in work.files[n]]
         )
         target = self.target()
-        # Before anything more is published, and again before the receipt.
+        # Checked before any other part is published, and again before the receipt.
         self._refuse_gone(receipt.window.key, control)
         if not control.is_complete and self.options.delivery == "exactly-once":
             # A transaction that a dead run left open hides the end of the control topic, which
-            # is waited for below. One of a run that lives is ended too: that run tries again.
+            # the next steps read. Such transactions are aborted. A transaction of a live run is
+            # aborted too; that run tries again.
             abort_open(target, self.ids.of_window(receipt.plan))
         if not self.options.atomic_window:
             unanswered = self._publish_parts(work, target)
@@ -215,10 +216,10 @@ class KafkaSink(KafkaTable):
         return control
 
     def _refuse_gone(self, key: str, control: ControlState) -> None:
-        """Checks that the topics still have what was published of a window.
+        """Checks that the topics still have the published messages of a window.
 
         Raises:
-            RefusedError: they don't, and the receipt would count rows that no topic has.
+            RefusedError: messages are gone, and the receipt would count rows that no topic has.
         """
         published = control.splits.get(key, {}).values()
         for reason in self.topics.find_deleted(
@@ -231,7 +232,7 @@ class KafkaSink(KafkaTable):
             )
 
     def _publish_parts(self, work: WindowWork, target: PublishTarget) -> Unanswered | None:
-        """Publishes each part in a transaction of its own, the parts of a chain in order."""
+        """Publishes each part in its own transaction, the parts of a chain in order."""
 
         def published(chain: Sequence[Part]) -> Unanswered | None:
             for part in chain:
@@ -263,7 +264,7 @@ class KafkaSink(KafkaTable):
         return done if isinstance(done, Unanswered) else None
 
     def _commit_receipt(self, work: WindowWork, target: PublishTarget) -> Outcome:
-        """Writes the receipt; with `atomic_window` all messages are in its transaction."""
+        """Writes the receipt; with `atomic_window` its transaction also has all messages."""
 
         def check(state: KafkaState) -> Committed | None:
             committed = check_window(self.identity, work, state.control)

@@ -1,6 +1,6 @@
-"""Staged messages: each split's messages, as they will be published, in an Arrow file.
+"""Staged messages: an Arrow file per split with its messages, ready to be published.
 
-No other attempt uses the same file name. Runs on executors.
+No other attempt uses the same file name. This code runs on executors.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class StagedMessages(msgspec.Struct, frozen=True):
     """Description of a staged file: the sink's committable.
 
     Attributes:
-        path: relative to the staging place.
-        size: in bytes.
+        path: path of the file, relative to the staging place.
+        size: size in bytes.
         rows: number of messages.
-        same: checksum of what all attempts at the same rows have in common.
-        whole: checksum of everything in the file.
+        same: checksum of the columns that all attempts at the same rows share.
+        full_checksum: checksum of all columns.
     """
 
     path: str
@@ -55,8 +55,8 @@ class ArrowWriter:
         """Writes nothing yet.
 
         Args:
-            schema: of the messages.
-            attempt_columns: the columns in which two attempts at the same rows may differ.
+            schema: the schema of the messages.
+            attempt_columns: the columns that may differ between two attempts at the same rows.
         """
         self._schema = schema
         self._attempt_columns = attempt_columns
@@ -82,7 +82,7 @@ class ArrowWriter:
 
 
 class KafkaStager(FileStager[StagedMessages]):
-    """Stages the messages of rows. Memory: one batch."""
+    """Stages the messages of rows. It holds one batch in memory."""
 
     done = "published"
 
@@ -149,7 +149,7 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
 
     Attributes:
         layout: the columns of rows.
-        encoder: makes messages of rows.
+        encoder: makes messages from rows.
         window: the window.
         function: chooses partitions; None: they are chosen when messages are published.
     """
@@ -169,12 +169,16 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
         )
 
     def __call__(self, split: Split) -> KafkaStager:
-        """Makes a stager, with a file name that no other one has."""
+        """Makes a stager, with a file name that no other stager has."""
         return KafkaStager(self, split)
 
 
 class StagedMessageFiles(StagedFiles[StagedMessages]):
-    """Staged files of a table, as the driver uses them. `staging`: their place."""
+    """Staged files of a table, for the driver.
+
+    Args:
+        staging: the place of the files.
+    """
 
     do_if_gone = "Probably a sweep removed them. Nothing more was published; run the window again."
 
@@ -187,8 +191,8 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
         Files are staged without an fsync, so their checksum is compared here.
 
         Raises:
-            RefusedError: the file is gone or damaged; raised after the last batch at the
-                latest.
+            RefusedError: the file is missing or damaged. The error is raised after the last
+                batch at the latest.
         """
         full_checksum = 0
         try:
@@ -198,7 +202,7 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
             ):
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number)
-                    # Compiled code trusts the offsets of a batch.
+                    # Compiled code relies on the offsets of a batch.
                     batch.validate(full=True)
                     full_checksum += checksum(batch)
                     yield batch

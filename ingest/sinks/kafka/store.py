@@ -4,17 +4,22 @@
     receipt   under the table's transactional id, last; with `atomic_window` all messages of the
               window are in the same transaction
 
-To open the table for writing, the transactional id is fenced first, and the control topic
-is read only then:
+To open the table for writing, the transactional id is fenced first. The control topic is read
+only after that:
 
-    fence   aborts what an earlier attempt left open under the id, and waits until a commit or an
-            abort that had begun is complete
+    fence   aborts the transaction that an earlier attempt left open under the id, and waits
+            until a commit or an abort that had begun is complete
     look    reads the control topic to its end: is the split published, is the window committed
     put     writes messages and records in one transaction
 
-Race of two runs of one split:  1 A fences, looks, puts.  2 B fences: A's transaction is aborted.
-3 B looks, puts.  4 A's put is refused; it fences and looks again, finds B's record and skips the
-split.  Had B looked before it fenced, A could commit in between, and B would put again.
+A race of two runs, A and B, of one split:
+
+1. A fences, looks and puts.
+2. B fences: A's transaction is aborted.
+3. B looks and puts.
+4. A's put is refused. A fences and looks again, finds B's record and skips the split.
+
+If B looked before it fenced, A could commit in between, and B would publish the split again.
 """
 
 from __future__ import annotations
@@ -64,7 +69,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PARALLEL = 8
-"""Transactions at the same time."""
+"""Number of transactions at the same time."""
 
 _TRIES, _WAIT_SECONDS = 12, 0.5
 
@@ -73,7 +78,7 @@ class TransactionContents(msgspec.Struct, frozen=True):
     """Contents of one transaction.
 
     Attributes:
-        work: the window; None if only `records` are written.
+        work: the window; None if the transaction only writes `records`.
         splits: the numbers of the splits whose messages are sent, each with its record.
         receipt: True if the window's receipt is in the transaction.
         records: other records for the control topic.
@@ -95,7 +100,7 @@ class TransactionContents(msgspec.Struct, frozen=True):
 
 
 class FencedStore:
-    """A Kafka table as the commit loop sees it, opened under one transactional id.
+    """A Kafka table for the commit loop, opened under one transactional id.
 
     Args:
         table: the table.
@@ -127,7 +132,7 @@ class FencedStore:
             yield self.state(transaction, control)
 
     def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
-        """Makes the state of the table, as it was read after the fence."""
+        """Makes the state of the table after the fence."""
         return KafkaState(self, transaction, control)
 
 
@@ -202,13 +207,13 @@ _locks: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 def open_fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
     """Opens a transaction whose id is fenced; without transactions, a plain producer.
 
-    Within this process one thread at a time has an id: two would only fence each other,
-    or do the same work.
+    Within this process only one thread at a time has an id. Two threads would only fence
+    each other, or do the same work.
 
     Raises:
         LostConnectionError: another process took the id, at any step.
         SpecError: this client may not write.
-        UnreachableError: the cluster doesn't take the transaction.
+        UnreachableError: the cluster doesn't accept the transaction.
     """
     with _locks[str(target.properties["bootstrap.servers"]), name]:
         transaction = target.producer(name)
@@ -290,8 +295,8 @@ def write_records(
 def abort_open(target: PublishTarget, names: Iterable[str]) -> None:
     """Aborts the transactions that are open under these ids.
 
-    An id that another run takes at this moment is left to that run: its fence aborts the
-    transaction.
+    If another run takes an id at this moment, the id is left to that run: its fence aborts
+    the transaction.
 
     Raises:
         SpecError, UnreachableError: see `open_fenced`.
@@ -307,8 +312,8 @@ def abort_open(target: PublishTarget, names: Iterable[str]) -> None:
 def in_parallel(call: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
     """Calls a function with each item, several at the same time.
 
-    Returns the results in the order of the items. An error of a call is raised once the
-    calls that are running have ended; those that haven't begun are left out.
+    Returns the results in the order of the items. An error of a call is raised after the
+    running calls have ended; calls that haven't begun are left out.
     """
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         return list(pool.map(call, arguments))

@@ -42,18 +42,18 @@ class ClusterConnection(msgspec.Struct, frozen=True):
 
 
 class KafkaTable(ReceiptTable):
-    """What the sink of a Kafka table, its commit and its verification have in common.
+    """The part that a Kafka table's sink, its commit and its verification share.
 
     Args:
         connection: the connection to the cluster.
         options: the table's options.
         schema: the columns of a row, without the metadata's; or a function that loads
-            them, called when they are needed first.
+            them, called at first use.
         metadata: the names of the metadata's columns.
 
     Raises:
-        SpecError: the client properties can't be used, or a metadata column's or a
-            header's name is taken.
+        SpecError: the client properties can't be used, or two columns or two headers
+            have the same name.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class KafkaTable(ReceiptTable):
         """The encoder of rows.
 
         Raises:
-            SpecError: rows don't have a column that the spec names, or it can't be
-                written in its format.
+            SpecError: rows lack a column that the spec names, or a column can't be written
+                in its format.
         """
         value = with_columns(self.options.value, self.schema.names)
         options = msgspec.structs.replace(self.options, value=value)
@@ -110,13 +110,13 @@ class KafkaTable(ReceiptTable):
 
     @property
     def identity(self) -> str:
-        """The cluster and the control topic: tables differ in one of them."""
+        """The cluster's addresses and the control topic; tables differ in at least one of them."""
         return (
             f"kafka:{','.join(sorted(_addresses(self.connection.servers)))}/{self.options.control}"
         )
 
     def is_at(self, identity: str) -> bool:
-        """Returns whether it names this table; one address in common means the same cluster."""
+        """Returns whether the identity is this table's; a common address means the same cluster."""
         servers, _, control = identity.removeprefix("kafka:").partition("/")
         return control == self.options.control and not _addresses(servers).isdisjoint(
             _addresses(self.connection.servers)
@@ -127,7 +127,7 @@ class KafkaTable(ReceiptTable):
         return nullcontext(None if control is None or control.is_new else control)
 
     def target(self) -> PublishTarget:
-        """Asks the cluster for the target topics, and returns how messages are sent now."""
+        """Asks the cluster for the target topics, and returns how to send messages now."""
         return PublishTarget(self.options, self.topics.targets(), self._admin)
 
 
@@ -137,7 +137,7 @@ def _addresses(servers: str) -> set[str]:
 
 
 def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:
-    """Checks that no message gets two headers of one name.
+    """Checks that no message gets two headers with the same name.
 
     Raises:
         SpecError: a header has the name of the origin's, or of a metadata column's header.

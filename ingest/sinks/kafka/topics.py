@@ -1,6 +1,6 @@
-"""The topics of a Kafka table: questions about them, and checks that they can be written.
+"""The topics of a Kafka table: requests about them, and checks that they can be written.
 
-The control topic is made here, too.
+This module also makes the control topic.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default for max.message.bytes."""
 
 _EVER_MS = 50 * 365 * 86_400_000
-"""A retention of so many milliseconds or more is meant for ever."""
+"""A retention of at least this many milliseconds counts as unlimited."""
 
 _GUARANTEES: Mapping[Delivered, str] = {
     "exactly-once": "exactly once",
@@ -55,7 +55,7 @@ DO_MADE_ANEW = (
     " the windows again, begin a pipeline with another id, topic, control topic and staging. Later"
     " windows of this pipeline can be run all the same."
 )
-"""Advice about a target topic that isn't the one that windows were published to."""
+"""Advice if a target topic isn't the topic that windows were published to."""
 VERIFICATION = "transaction.partition.verification.enable"
 """The broker's setting that keeps late messages out of later transactions."""
 
@@ -65,7 +65,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     Attributes:
         partitions: number of its partitions.
-        message_bytes: limit of a message or a batch.
+        message_bytes: limit of a message or a batch, in bytes.
     """
 
     partitions: int
@@ -73,14 +73,25 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class LogEnd(NamedTuple):
-    """End of a log, open transactions included, and its topic's id; "" if it isn't known."""
+    """End of a log, and its topic's id.
+
+    Attributes:
+        topic_id: the id of the log's topic; "" if it isn't known.
+        end: the log's end, open transactions included.
+    """
 
     topic_id: str
     end: int
 
 
 class Readable(NamedTuple):
-    """First offset of a log, its end for readers of committed messages, and its topic's id."""
+    """What readers of committed messages can read of a log.
+
+    Attributes:
+        start: the first offset of the log.
+        stable: the log's end for readers of committed messages.
+        topic_id: the id of the log's topic.
+    """
 
     start: int
     stable: int
@@ -92,9 +103,9 @@ class LogSeen(msgspec.Struct, frozen=True):
 
     Attributes:
         topic_id: the topic's id.
-        epoch: the epoch of its leader.
-        start: its first offset.
-        end: its end, open transactions included.
+        epoch: the epoch of the log's leader.
+        start: the log's first offset.
+        end: the log's end, open transactions included.
     """
 
     topic_id: str
@@ -115,7 +126,7 @@ class LogSeen(msgspec.Struct, frozen=True):
 
 
 class SinkTopics:
-    """Asks the cluster about the topics of a table, anew each time.
+    """Asks the cluster about the topics of a table, with new requests at each call.
 
     Used by one thread at a time; the client is shared.
     """
@@ -144,7 +155,8 @@ class SinkTopics:
     def retention(self) -> tuple[str, timedelta] | None:
         """Returns the target topic that keeps messages for the shortest time, and that time.
 
-        It counts from the time in a message. None if no target deletes messages by that.
+        The time counts from the timestamp in a message. It is None if no target topic deletes
+        messages by their timestamps.
         """
         config = self._describe_configs(self._questions(), self._names)
         expiring = [
@@ -178,11 +190,11 @@ class SinkTopics:
         }
 
     def control(self, *, wait: bool) -> LogSeen | None:
-        """Asks for the log of the control topic; None if the topic doesn't exist.
+        """Asks for the log of the control topic; returns None if the topic doesn't exist.
 
         Args:
-            wait: True if the topic was just made, so that the broker that answers may
-                not know it yet.
+            wait: True if the topic was just made, so that the answering broker may not know
+                it yet.
 
         Raises:
             SpecError: the topic has several partitions, or this client may not see it.
@@ -224,18 +236,18 @@ class SinkTopics:
         return [questions.result(future) for future in futures]
 
     def ends(self, names: Iterable[str] = ()) -> dict[tuple[str, int], LogEnd]:
-        """Asks for the ends of the logs of topics, the targets if none are named.
+        """Asks for the ends of the logs of topics; without names, of the target topics.
 
-        A topic that doesn't exist has none.
+        A topic that doesn't exist is left out.
         """
         questions, ids = self._ids(names)
         ends = log_ends(questions, list(ids), ck.IsolationLevel.READ_UNCOMMITTED)
         return {log_key: LogEnd(ids[log_key], end) for log_key, end in ends.items()}
 
     def readable(self, names: Iterable[str] = ()) -> dict[tuple[str, int], Readable]:
-        """Asks for what can be read of topics, the targets if none are named.
+        """Asks for the readable part of topics; without names, of the target topics.
 
-        A topic that doesn't exist has nothing.
+        A topic that doesn't exist is left out.
         """
         questions, ids = self._ids(names)
         starts = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
@@ -256,9 +268,9 @@ class SinkTopics:
         }
 
     def find_deleted(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
-        """Returns what was published and surely isn't there any more, each with a sentence.
+        """Returns the spans whose messages are surely gone, each with a sentence about the reason.
 
-        That a log is shorter is asked again before it is believed.
+        A log that is shorter than expected is asked about again before it is believed.
 
         Args:
             spans: where messages were published, perhaps in topics that are no targets now.
@@ -276,7 +288,7 @@ class SinkTopics:
         }
 
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
-        """Turns a consumer's error into one for users."""
+        """Converts a consumer's error into an error for users."""
         if error.code() in LOST_OFFSETS:
             return UnreachableError(
                 f"The topic {topic} lost messages while it was read",
@@ -287,7 +299,7 @@ class SinkTopics:
         return self._questions().error_for(f"the messages of {topic}", topic, error)
 
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
-        """Waits until readers see all that was written, but at most `SEEN_SECONDS`.
+        """Waits until readers see all written messages, but at most `SEEN_SECONDS`.
 
         Kafka answers a commit before every partition has its marker. The wait is limited
         because an open transaction of another program may hold readers back.
@@ -306,7 +318,7 @@ class SinkTopics:
         """Makes the control topic, if it doesn't exist.
 
         Raises:
-            SpecError: this client may not make it.
+            SpecError: this client may not make the topic.
         """
         questions = self._questions()
         new = NewTopic(
@@ -337,7 +349,7 @@ class SinkTopics:
             timeout: the timeout of transactions, if there are any.
 
         Raises:
-            SpecError: something is wrong; the message names all of it.
+            SpecError: a check failed; the message lists all problems.
         """
         questions = self._questions()
         described = self._describe_topics(questions, [*self._names, self._control_name])
@@ -363,7 +375,7 @@ class SinkTopics:
     def changelog_warnings(self) -> list[str]:
         """Returns a warning if messages replace each other and topics aren't compacted.
 
-        Kafka must keep the last message of each key for ever then.
+        Such topics must keep the last message of each key for ever.
         """
         names = ", ".join(self.uncompacted())
         if not names:
@@ -383,7 +395,7 @@ class SinkTopics:
         return [name for name in self._names if "compact" not in _policy(config[name])]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
-        """Yields what is wrong with a broker's settings; nothing if they may not be seen."""
+        """Yields problems of a broker's settings; none if this client may not see them."""
         try:
             config = questions.ask(
                 "the broker's settings", None, lambda: broker_settings(questions)
@@ -419,10 +431,10 @@ class SinkTopics:
                 )
 
     def _is_missing(self, name: str, description: Any) -> bool:
-        """Returns whether a topic doesn't exist, by its description or the error in its place.
+        """Returns whether a topic doesn't exist, by its description or its error.
 
         Raises:
-            SpecError: this client may not see it.
+            SpecError: this client may not see the topic.
         """
         if not isinstance(description, KafkaException):
             return False
@@ -440,10 +452,10 @@ class SinkTopics:
                 raise
 
     def _require_leader(self, questions: Questions) -> None:
-        """Returns once the control topic has a leader.
+        """Returns if the control topic has a leader.
 
         Raises:
-            KafkaException: it has none yet; the question is asked again then.
+            KafkaException: the topic has no leader yet; the request is then repeated.
         """
         (description,) = questions.topics([self._control_name]).values()
         if isinstance(description, KafkaException) or any(
@@ -454,7 +466,7 @@ class SinkTopics:
     def _describe_topics(
         self, questions: Questions, names: Sequence[str], *, may_be_new: bool = False
     ) -> dict[str, Any]:
-        """Asks for topics; in the place of one that doesn't exist is the error that says so."""
+        """Asks for topics. A missing topic's value is its KafkaException."""
         return questions.ask(
             f"the topics {', '.join(names)}",
             None,
@@ -474,7 +486,7 @@ def _find_lacking(
 ) -> dict[OffsetSpan, str]:
     """Returns the spans that a log doesn't have, each with the reason. Pure.
 
-    That the first messages of a log are deleted, as retention does, is no such reason.
+    First messages that retention deleted don't count.
     """
     reason_by_span = dict[OffsetSpan, str]()
     for span in spans:
@@ -496,9 +508,13 @@ def log_ends(
     level: ck.IsolationLevel,
     spec: Any = _LATEST,
 ) -> dict[tuple[str, int], int]:
-    """Asks for an offset of each topic-partition: the end, or what `spec` asks for.
+    """Asks for an offset of each topic-partition.
 
-    `level`: the isolation level of the readers that it is for.
+    Args:
+        questions: sends the requests.
+        topic_partitions: names of topics, and numbers of partitions.
+        level: the isolation level of the readers that the offsets are for.
+        spec: the offset to ask for: by default the log's end.
     """
     if not topic_partitions:
         return {}
@@ -519,7 +535,7 @@ def log_ends(
 
 
 def broker_settings(questions: Questions) -> Mapping[str, Any]:
-    """Asks for the settings of the cluster's controller, by their names."""
+    """Asks for the settings of the cluster's controller; returns them by name."""
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )
@@ -532,7 +548,7 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
 
 
 def _id_of(description: Any) -> str:
-    """Returns a topic's id, or "" where the cluster has none."""
+    """Returns a topic's id, or "" if the cluster has no topic ids."""
     return "" if str(description.topic_id) in {"None", NO_TOPIC_ID} else str(description.topic_id)
 
 
@@ -567,5 +583,5 @@ def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]
 
 
 def _policy(config: Any) -> str:
-    """Returns a topic's cleanup policies; `compact` if they may not be seen."""
+    """Returns a topic's cleanup policies; "compact" if this client may not see them."""
     return "compact" if isinstance(config, KafkaException) else str(config["cleanup.policy"].value)

@@ -1,12 +1,11 @@
 """The transactions of a window, and their ids.
 
-A transaction publishes a part of the window: one large split or several small ones, for each
-transaction costs some tenths of a second, whatever is in it. The splits of one topic-partition are
-published one after the other, in the order of their offsets.
+A transaction publishes a part of the window: one large split or several small ones. Small
+splits share a transaction, because each transaction costs some tenths of a second. The splits
+of one topic-partition are published one after the other, in the order of their offsets.
 
-The parts depend on the plan alone, so that every attempt at a window has the same ones, and
-all attempts at the same part have the same transactional id: a later attempt fences an
-earlier one.
+The parts depend on the plan alone. So every attempt at a window has the same parts, and all
+attempts at a part have the same transactional id: a later attempt fences an earlier one.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan, Window
 
 SMALL = 100_000
-"""Number of offsets that small splits in one transaction may have together.
+"""Number of offsets that the small splits of one transaction may have together.
 
-It must never change: two versions of windrow with different numbers, which run one
-window at the same time, would not fence each other.
+It must never change. Two versions of windrow with different numbers would not fence each
+other if they run the same window at the same time.
 """
 
 Part = tuple[int, ...]
@@ -50,7 +49,7 @@ def chains(plan: Plan) -> list[list[Part]]:
 
 
 def _share_parts(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
-    """Puts small topic-partitions together into parts of at most `SMALL` offsets."""
+    """Groups small topic-partitions into parts of at most `SMALL` offsets."""
     shared_parts: list[list[Part]] = []
     size, numbers = 0, list[int]()
     for more, split_numbers in small:
@@ -65,9 +64,9 @@ class TransactionalIds(msgspec.Struct, frozen=True):
     """Makes the transactional ids of one table.
 
     Attributes:
-        prefix: how all ids begin.
+        prefix: the beginning of all ids.
         control: the name of the control topic, which no other table has.
-        pool: number of sets of ids; a window uses one of them, chosen by its key.
+        pool: number of sets of ids. A window uses one set, chosen by its key.
     """
 
     prefix: str
@@ -75,11 +74,11 @@ class TransactionalIds(msgspec.Struct, frozen=True):
     pool: int
 
     def table(self, pipeline: str) -> str:
-        """Returns the id for receipts: one for the whole table."""
+        """Returns the id for receipts; the whole table has only one."""
         return self._name(pipeline, "table")
 
     def part(self, window: Window, part: Part) -> str:
-        """Returns the id for one part of a window."""
+        """Returns the id for a part of a window."""
         number = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.pool
         return self._name(window.pipeline, f"{number}.{part[0]}")
 

@@ -1,4 +1,4 @@
-"""A staged window that is to be published, and the checks that may refuse it."""
+"""A staged window, ready to be published, and the checks that may refuse it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class WindowWork(msgspec.Struct, frozen=True):
     """A staged window that is to be committed.
 
     Attributes:
-        receipt: its receipt.
-        files: the staged files of each split that has rows, by its number in the plan.
+        receipt: the window's receipt.
+        files: the staged files of each split that has rows, by the split's number in the
+            plan.
         checksums: the checksum of each split's rows, by the same number.
     """
 
@@ -29,9 +30,9 @@ class WindowWork(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_staged(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
-        """Makes the work from a receipt and from what was staged for it."""
+        """Makes the work from a receipt and the staged splits."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
-        # If the window was staged under another plan, it is refused later.
+        # A window that was staged under another plan is refused later.
         planned = [s for s in staged if s.split in numbers]
         files = {
             numbers[s.split]: [msgspec.json.decode(word, type=StagedMessages) for word in s.rows]
@@ -62,8 +63,9 @@ class WindowWork(msgspec.Struct, frozen=True):
     def published_splits(self, control: ControlState) -> dict[int, PublishedSplit]:
         """Returns the records of the window's published splits, by their numbers in this plan.
 
-        A plan that was rebuilt from these records may number them otherwise. Nothing more is
-        published under it: the record of another split would take the place of one of them.
+        A plan that was rebuilt from these records may number its splits differently. No other
+        split is published under such a plan: its record would replace the record of another
+        split with the same number.
 
         Raises:
             RefusedError: a split was published under another plan, or with other rows.
@@ -108,12 +110,12 @@ class WindowWork(msgspec.Struct, frozen=True):
         )
 
     def complete_receipt(self, published: Mapping[int, PublishedSplit]) -> Receipt:
-        """Returns the receipt with the checksums of the splits that are published.
+        """Returns the receipt with the checksums of the published splits.
 
         A split that another attempt published has the checksum of that attempt.
 
         Raises:
-            RefusedError: the record of a split, which was read before, is missing.
+            RefusedError: the record of a published split is missing from the control topic.
         """
         missing = sorted(self.files.keys() - published.keys())
         if missing:
@@ -155,7 +157,7 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
 
 
 def check_window(location: str, work: WindowWork, control: ControlState | None) -> Committed | None:
-    """Returns the window's receipt, if it is committed already.
+    """Returns the window's receipt, or None if the window isn't committed.
 
     Args:
         location: the table's place, for messages.
@@ -178,7 +180,7 @@ def check_window(location: str, work: WindowWork, control: ControlState | None) 
 
 
 def refuse_half_published(work: WindowWork, control: ControlState) -> None:
-    """Checks the window's offsets against published splits of windows not committed yet.
+    """Checks the window's offsets against the published splits of uncommitted windows.
 
     Raises:
         OverlapError: another window has published some of the offsets.
@@ -206,9 +208,9 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
 
 
 def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
-    """Checks, for messages that replace each other, that no later window is committed.
+    """Refuses a window if a later window is committed and messages replace each other.
 
-    Else the window's older messages would become the last ones of their keys.
+    Otherwise the window's older messages would become the last ones of their keys.
 
     Raises:
         RefusedError: a later window is committed.
@@ -235,7 +237,7 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
 
 
 def last_offsets_of(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
-    """Returns the last offset of these splits' messages per target topic-partition."""
+    """Returns the last offset of the splits' messages in each target topic-partition."""
     last_offset_by_log: dict[tuple[str, int], int] = {}
     for span in (span for split in published for span in split.places):
         log_key = (span.topic, span.partition)

@@ -1,8 +1,8 @@
-"""What a kind of sink is made of: the one face of the modules that all kinds share.
+"""The building blocks of kinds of sinks: all names that a kind may import from the shared modules.
 
-A kind, windrow's own or a plugin's, imports its pieces from here. The definition of each
-name has its docstring; `docs/write-your-own.md` shows the pieces at work. A name is loaded when it
-is first used, because the section of a spec, which most commands load, needs no Arrow.
+A kind, windrow's own or a plugin's, imports them from here. Each name has a docstring at its
+definition, and `docs/write-your-own.md` has examples. A name is loaded when it is first used:
+most commands load only a spec's section, which needs no Arrow.
 """
 
 from importlib import import_module
@@ -222,13 +222,13 @@ _NAMES = {
         "waiting_for",
     ),
 }
-"""The modules below `windrow.ingest`, and the names that each of them offers here."""
+"""The modules below `windrow.ingest`, and the names of each that are offered here."""
 
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*_MODULES]  # noqa: PLE0604
 
-if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
 
     def __getattr__(name: str) -> object:
         """Loads a name from its module (PEP 562).

@@ -1,20 +1,20 @@
 """Windrow's own tables in PostgreSQL: owners, receipts, ranges and notes of its tables.
 
-They are in a schema of their own:
+They are in their own schema:
 
     targets    one row per table: its owner, its columns as windrow wrote them, the number of
                commits. A lock on the row is the table's lock.
     receipts   one row per window and generation. The primary key refuses a second receipt of a
                generation.
-    ranges     the offsets of committed windows, by which a plan that overlaps them is refused.
+    ranges     the offsets of committed windows. A plan that overlaps them is refused.
     notes      numbers by name: which attempts' dead letters are stored, and which are published.
     tombstones_<id of the target>
                the keys that deletes have removed from a table with a primary key.
 
-A table is known by its oid, in `targets.relation`: a name may be given to another table. The
-column's type `regclass` is written into a dump as the table's name, and read as the oid that the
-table has then, so a table that was dumped and restored with this schema is known again. In
-`targets.place` is the name that the table had at its newest commit.
+A table is known by its oid, in `targets.relation`, because its name may be given to another table.
+The column's type is `regclass`. A dump holds such a value as the table's name, and a restore reads
+it as the new oid of the table. So a table that was dumped and restored together with this schema is
+recognized. `targets.place` has the table's name at its newest commit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from windrow.ingest.sinks.postgres.server import (
 )
 
 FORM = 4
-"""The version of these tables. A table that was made with another one is refused."""
+"""The version of these tables. Tables of another version are refused."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS {targets} (
@@ -119,7 +119,7 @@ FROM (
 ) g ON g.window_key = k.window_key
 ORDER BY 1
 """
-"""A window that has ranges was committed, even if its receipt is missing."""
+"""A window with ranges was committed, even if its receipt is missing."""
 
 _OVERLAPPING = """
 SELECT DISTINCT r.window_key
@@ -133,16 +133,16 @@ CROSS JOIN LATERAL (
 ) r
 WHERE r.start < mine.stop
 """
-"""Committed ranges never overlap each other. So of those that end behind the start of the asked
-range only the first one has to be compared.
+"""Committed ranges never overlap each other. So only one range must be compared with an asked
+range: the first committed range that ends after the asked range's start.
 """
 
 _PUT_RANGES = """
 INSERT INTO {ranges} (target, window_key, topic_id, partition, start, stop)
 SELECT %s, %s, mine.* FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS mine
 """
-"""A single statement: after several ones that the driver sends as a batch, PostgreSQL 18 doesn't
-end a session that is idle in its transaction.
+"""A single statement. After several statements that the driver sends as a batch, PostgreSQL 18
+doesn't end a session that is idle in its transaction.
 """
 
 _SUMMARIZE = """
@@ -160,7 +160,7 @@ SELECT EXISTS (
     )
 )
 """
-"""Asks whether the table or a partition has rules, or triggers, which foreign keys are, too."""
+"""Asks whether the table or a partition has rules or triggers; foreign keys are triggers, too."""
 
 _ROW_COUNTS = """
 SELECT (SELECT count(*) FROM {table} WHERE {window} = %(key)s),
@@ -172,21 +172,26 @@ SELECT (SELECT count(*) FROM {table} WHERE {window} = %(key)s),
         ) AS of_table (t)
     ) ELSE (SELECT count(*) FROM {table}) END::bigint
 """
-"""Counts the rows of a window; and the rows that this transaction has added to the table, less
-those that it has deleted. A server that doesn't keep these counts counts all rows.
+"""Counts the rows of a window, and the rows that this transaction has added to the table minus
+those that it has deleted. If the server doesn't keep these counts, it counts all rows instead.
 """
 
 _BRIEFLY = "50ms"
-"""Longest wait for a lock that is taken for work that can be left out."""
+"""Longest wait for a lock whose work can be skipped."""
 
 _BACKUP = "the schema, together with the table,"
-"""What is restored from a backup if there is no copy of a receipt."""
+"""What the user restores from a backup if there is no copy of a receipt."""
 
 
 class Target(msgspec.Struct, frozen=True):
     """The row of a bound table in `targets`.
 
-    `columns`: the table's columns as windrow wrote them. `commits`: the number of commits so far.
+    Attributes:
+        id: the id of the row.
+        owner: the table's owner.
+        window_column: the column with the window's key.
+        columns: the table's columns as windrow wrote them.
+        commits: the number of commits so far.
     """
 
     id: UUID
@@ -199,7 +204,9 @@ class Target(msgspec.Struct, frozen=True):
 class ExistingTable(msgspec.Struct, frozen=True):
     """A table at a place.
 
-    `columns`: by PostgreSQL's catalog. `target`: None if windrow hasn't bound the table.
+    Attributes:
+        columns: the table's columns in PostgreSQL's catalog.
+        target: the table's row in `targets`; None if windrow hasn't bound the table.
     """
 
     columns: tuple[CatalogColumn, ...]
@@ -209,16 +216,17 @@ class ExistingTable(msgspec.Struct, frozen=True):
 def find_table(
     connection: Connection, location: TablePlace, *, lock: bool = False
 ) -> ExistingTable | None:
-    """Looks up the table at a place; None if it doesn't exist.
+    """Looks up the table at a place; returns None if it doesn't exist.
 
     Args:
-        connection: in a transaction.
-        location: the table's.
-        lock: whether the table is locked until the end of the transaction. Then no other commit
-            changes it meanwhile, so all that is read from here on stays true.
+        connection: a connection in a transaction.
+        location: the table's place.
+        lock: True to lock the table until the end of the transaction. While it is locked, no other
+            commit changes it, so all data that is read after this call stays true.
 
     Raises:
-        SpecError: it isn't a table that survives a crash, or another version of windrow made it.
+        SpecError: the relation isn't a table that survives a crash, or another version of windrow
+            made it.
     """
     target = None
     if has_table(connection, TableName(location.own_schema, "targets")):
@@ -263,7 +271,7 @@ def _target(connection: Connection, location: TablePlace, query: str) -> Target 
 
 
 def tombstones_name(location: TablePlace, target: Target) -> TableName:
-    """The table with the tombstones of a table."""
+    """Returns the name of the table with the tombstones of a table."""
     return TableName(location.own_schema, f"tombstones_{target.id.hex}")
 
 
@@ -273,13 +281,13 @@ def tombstones_name(location: TablePlace, target: Target) -> TableName:
 class BoundTable:
     """A bound table in one transaction: its receipts, ranges, notes and rows.
 
-    It answers questions of `sinks.kit.commit.table_store.TableState`.
+    It implements a part of `sinks.kit.commit.table_store.TableState`.
 
     Args:
-        connection: in a transaction.
-        place: the table's.
+        connection: a connection in a transaction.
+        location: the table's place.
         target: the table's row in `targets`.
-        columns: its columns by PostgreSQL's catalog.
+        columns: the table's columns in PostgreSQL's catalog.
     """
 
     def __init__(
@@ -297,7 +305,7 @@ class BoundTable:
     # --------------------------------------------------------------------- receipts and ranges
 
     def committed(self) -> Collection[str]:
-        """Returns the committed windows. One whose receipt was deleted is known by its ranges."""
+        """Returns the committed windows. Ranges show a window whose receipt was deleted."""
         query = self.location.query(
             "SELECT window_key FROM {receipts} WHERE target = %(target)s"
             " UNION SELECT window_key FROM {ranges} WHERE target = %(target)s"
@@ -310,10 +318,10 @@ class BoundTable:
             yield row.stored(_BACKUP)
 
     def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
-        """Reads the newest receipts of some windows, or of all in bounded memory."""
+        """Reads the newest receipts of some windows, or of all windows in bounded memory."""
         key_filter = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
         query = self.location.query(_RECEIPTS, some=key_filter)
-        name = "receipts" if keys is None else ""  # with a name it is a cursor of the server
+        name = "receipts" if keys is None else ""  # a name makes it a cursor of the server
         with self.connection.cursor(name, row_factory=class_row(ReceiptRow)) as cursor:
             if keys is None:
                 cursor.itersize = 200
@@ -325,9 +333,9 @@ class BoundTable:
         return {key for (key,) in cursor}
 
     def put_receipt(self, receipt: Receipt, text: str) -> None:
-        """Inserts a receipt, and puts the window's ranges in the place of those before.
+        """Inserts a receipt, and replaces the ranges of the window.
 
-        The primary key refuses a generation that has a receipt.
+        The primary key refuses a second receipt of a generation.
         """
         key, generation = receipt.window.key, receipt.generation
         forget = "DELETE FROM {ranges} WHERE target = %s AND window_key = %s"
@@ -343,10 +351,10 @@ class BoundTable:
         self.connection.execute(self.location.query(statement), values)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Puts back a window's receipt and its ranges.
+        """Restores a window's receipt and its ranges.
 
         The digest in the receipt's row proves the text. If the row is missing, the window's ranges
-        must be those of the text.
+        must be the ranges of the text.
         """
         receipt = from_json(text, Receipt)
         row = next(self._receipt_rows([window.key]))
@@ -399,9 +407,11 @@ class BoundTable:
             raise kept_rows_error(self.location)
 
     def row_counts(self, key: str) -> tuple[int, int] | None:
-        """Counts the rows of a window, and all rows, these from some number on.
+        """Counts the rows of a window, and the rows of the table.
 
-        None if the table has neither triggers nor rules: then each statement's own count is true.
+        The second number may begin anywhere: it is only for a comparison with a later call. The
+        result is None if the table has neither triggers nor rules, because then each statement's
+        own count is right.
         """
         name = self.location.name.quoted
         if not is_true(self.connection, _MAY_CHANGE_ROWS, name, name):
@@ -413,16 +423,16 @@ class BoundTable:
     def refuse_other_counts(
         self, key: str, old_counts: tuple[int, int], window_rows: int, all_rows: int
     ) -> None:
-        """Runs deferred triggers now, and refuses rows that something else added or deleted.
+        """Runs deferred triggers now, and refuses rows that triggers or rules added or deleted.
 
         Args:
-            key: the window's.
-            old_counts: what `row_counts` gave before the window's rows were written.
+            key: the window's key.
+            old_counts: the result of `row_counts` before the window's rows were written.
             window_rows: the rows that the window has gained by windrow's own statements.
-            all_rows: the rows that the table has gained by them.
+            all_rows: the rows that the table has gained by windrow's own statements.
 
         Raises:
-            RefusedError: it has gained another number.
+            RefusedError: the window or the table has gained a different number of rows.
         """
         expected_counts = old_counts[0] + window_rows, old_counts[1] + all_rows
         with waiting_for(f"the deferred triggers of {self.location}"):
@@ -441,11 +451,11 @@ class BoundTable:
     def summarize(self) -> None:
         """Adds the newest rows to the index of windows.
 
-        Until that is done, a query for any window reads all of these rows. It is left out where it
-        would have to wait: a VACUUM, or a CREATE INDEX CONCURRENTLY, may take hours, and would keep
-        all windows out. Then a later commit does it, or the server by itself.
+        Before that, a query for any window reads all of these rows. The work is skipped if it has
+        to wait for a lock: a VACUUM, or a CREATE INDEX CONCURRENTLY, may take hours, and would
+        block all windows. Then a later commit does the work, or the server by itself.
         """
-        # a savepoint, so that the rows stay after a timeout
+        # a savepoint, so that the inserted rows stay after a timeout
         with suppress(psycopg.errors.LockNotAvailable), self.connection.transaction():
             set_local(self.connection, lock_timeout=_BRIEFLY)
             self.connection.execute(_SUMMARIZE, [self.location.name.quoted] * 2)
@@ -453,7 +463,7 @@ class BoundTable:
 
 
 def kept_rows_error(location: TablePlace) -> RefusedError:
-    """The error for rows that are still in the table after they were deleted."""
+    """Makes the error for rows that are still in the table after they were deleted."""
     return RefusedError(
         f"{location} keeps rows that were deleted: a trigger or a rule of the table holds them",
         "commit",
@@ -462,7 +472,7 @@ def kept_rows_error(location: TablePlace) -> RefusedError:
 
 
 def _range_arrays(ranges: Sequence[Covered]) -> list[list[Any]]:
-    """The ranges as arrays for `unnest`, one per column."""
+    """Returns the ranges as arrays for `unnest`, one array per column."""
     return [
         [getattr(span, name) for span in ranges]
         for name in ("topic_id", "partition", "start", "stop")

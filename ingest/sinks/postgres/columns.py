@@ -45,10 +45,10 @@ _SCALARS = {
 
 
 def column_type(kind: pa.DataType) -> str | None:
-    """The PostgreSQL type of an Arrow type, by its name in `format_type`; else None.
+    """Returns the PostgreSQL type of an Arrow type, by its name in `format_type`, or None.
 
-    Nested types are `jsonb`; a list of scalars is an array. A list of timestamps is `jsonb`, too:
-    pgpq would write them without their zone.
+    Nested types are `jsonb`; a list of scalars is an array. A list of timestamps is `jsonb`, too,
+    because pgpq would write the timestamps without their zone.
     """
     scalar = _SCALARS.get(kind)
     if scalar is not None:
@@ -72,7 +72,7 @@ def column_type(kind: pa.DataType) -> str | None:
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuses columns whose values no table of PostgreSQL can hold, and names that it would cut.
+    """Refuses columns that PostgreSQL can't store, and names that it would cut.
 
     Args:
         rows: the rows' columns.
@@ -98,14 +98,14 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 
 def evolution_of(current: pa.Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
-    """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
+    """Compares a table's columns with the rows' columns; see `schema_evolution`."""
     return Evolution.compare(current, incoming, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:
-    """Describes a column, to compare it and for messages: its type in PostgreSQL.
+    """Describes a column by its type in PostgreSQL, for comparisons and messages.
 
-    A `jsonb` column is described by its Arrow type, too.
+    The description of a `jsonb` column includes its Arrow type.
     """
     sql_type = column_type(field.type)
     inside = f" of {field.type}" if sql_type == JSON else ""
@@ -116,11 +116,11 @@ _KEY_PROPERTY = b"windrow.primary-key"
 
 
 class KeyedColumns(MergeColumns, frozen=True):
-    """The columns by which changes are merged into a table, and those of its tombstones."""
+    """The columns by which changes are merged into a table, and the columns of its tombstones."""
 
     @property
     def has_tombstones(self) -> bool:
-        """True if deletes remove rows, so that only a tombstone keeps the place in the log."""
+        """True if deletes remove rows, so that only a tombstone keeps the place of the delete."""
         return not self.key.marks and self.key.version is None
 
     @property
@@ -129,10 +129,10 @@ class KeyedColumns(MergeColumns, frozen=True):
         return [*self.key.columns, self.window, *self.position]
 
     def hashes(self, changes: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-        """Computes each change's hash: of the row that it writes, or of the tombstone.
+        """Computes each change's hash: the hash of its row, or of its tombstone.
 
-        Rows and tombstones are stored with their hash, which a later change of the key subtracts
-        from the table's checksum.
+        Rows and tombstones are stored with their hash. A later change of the key subtracts that
+        hash from the table's checksum.
         """
         hashes = hash_rows(
             changes, (UNAVAILABLE.name,) if self.key.marks else (UNAVAILABLE.name, DELETED)
@@ -146,13 +146,13 @@ class KeyedColumns(MergeColumns, frozen=True):
 
     @property
     def key_properties(self) -> dict[bytes, bytes]:
-        """The primary key as metadata of the table's schema. It never changes."""
+        """The primary key, as metadata of the table's schema. It never changes."""
         key = {"columns": self.key.columns, "marks": self.key.marks, "version": self.key.version}
         return {_KEY_PROPERTY: json.dumps(key).encode()}
 
 
 def key_difference(current: pa.Schema, incoming: pa.Schema) -> list[str]:
-    """The difference between the primary keys of two schemas, in words, if there is one."""
+    """Describes the difference between the primary keys of two schemas; empty if there is none."""
     table_key, spec_key = (
         (schema.metadata or {}).get(_KEY_PROPERTY) for schema in (current, incoming)
     )
@@ -178,9 +178,14 @@ def _describe_key(key_property: bytes | None) -> str:
 
 
 class CatalogColumn(msgspec.Struct, frozen=True):
-    """A column as PostgreSQL's catalog has it.
+    """A column in PostgreSQL's catalog.
 
-    `needs_value`: whether nothing but an INSERT can give it the value that it must have.
+    Attributes:
+        name: the column's name.
+        type: the column's type, by its name in `format_type`.
+        nullable: False if the column is NOT NULL.
+        needs_value: True if each INSERT must give a value, because the column is NOT NULL without
+            any default.
     """
 
     name: str
@@ -190,9 +195,9 @@ class CatalogColumn(msgspec.Struct, frozen=True):
 
 
 def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
-    """The columns of a table that rows of a schema can't be written to, in words.
+    """Describes the columns of a table to which rows of a schema can't be written.
 
-    A table that somebody else made or changed has such.
+    A table that windrow didn't make, or that somebody changed, may have such columns.
     """
     by_name = {c.name: c for c in columns}
     problems = [

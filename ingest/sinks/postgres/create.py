@@ -1,9 +1,9 @@
-"""Creates and binds a table, and compares one that exists with the wanted columns.
+"""Creates and binds a table, and compares an existing table with the wanted columns.
 
-The table, its row in `targets` and windrow's own tables are made in one transaction, and one such
-transaction runs at a time: of runs that race one binds the table, and the others see its owner. A
-table that somebody else made is bound if it has the wanted columns and no row. So it can have
-partitions, constraints or a tablespace of its owner's choice.
+The table, its row in `targets` and windrow's own tables are made in one transaction. Only one such
+transaction runs at a time. If runs race, one of them binds the table, and the others see its owner.
+A table that somebody else made is bound if it has the wanted columns and no row. So its owner can
+choose partitions, constraints or a tablespace.
 
 Missing columns are added by the commit of the first rows that have them (`evolve`).
 """
@@ -50,7 +50,7 @@ from windrow.ingest.sinks.postgres.server import (
 )
 
 _SETUP = 7_308_332_045_911_029_879
-"""The number of the advisory lock under which tables are made; any number will do."""
+"""The number of the advisory lock under which tables are made. It is arbitrary."""
 
 _UNIQUE = """
 SELECT EXISTS (
@@ -63,7 +63,7 @@ SELECT EXISTS (
         )
 )
 """
-"""Asks whether an index keeps exactly these columns unique."""
+"""Asks whether a unique index has exactly these columns."""
 
 _INEXACT = """
 SELECT a.attname::text, c.collname::text
@@ -76,8 +76,8 @@ FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
 )
 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) ORDER BY 1 LIMIT 1
 """
-"""Finds a column for whose collation, or for that of a unique index of it, texts with different
-bytes are equal.
+"""Finds a column in which texts with different bytes may be equal, by its collation or by the
+collation of one of its unique indexes.
 """
 
 _BY_NAME = """
@@ -85,16 +85,19 @@ SELECT format('UPDATE %%I.targets SET relation = %%L WHERE id = %%L;', %s::text,
 FROM {targets} t WHERE t.place = %s
 ORDER BY (SELECT max(committed_at) FROM {receipts} WHERE target = t.id) DESC NULLS LAST LIMIT 1
 """
-"""The statement that puts a table in the place of the bound one that had its name; of the one with
-the newest receipt, if the name was used again.
+"""Makes the statement that binds a table in place of the bound table that had its name. If
+several bound tables had the name, the table replaces the one with the newest receipt.
 """
 
 
 class TableSpec(msgspec.Struct, frozen=True):
     """The table that a spec describes.
 
-    `window`: the name of the window's column. `evolve`: what may become of the columns of a table
-    that exists. `keyed`: the columns of a table with a primary key.
+    Attributes:
+        schema: the table's columns.
+        window: the name of the window's column.
+        evolve: which changes of an existing table's columns are allowed.
+        keyed: the columns of a table with a primary key.
     """
 
     schema: pa.Schema
@@ -104,15 +107,15 @@ class TableSpec(msgspec.Struct, frozen=True):
 
 
 def ensure(location: TablePlace, table_spec: TableSpec, owner: TableOwner) -> None:
-    """Creates the table and binds it, unless that is done.
+    """Creates the table and binds it, unless that is done already.
 
-    Idempotent; of calls that race one does it.
+    The function is idempotent. If several calls race, one of them creates the table.
 
     Raises:
-        SchemaChangedError: a table of somebody else's has other columns than the wanted ones.
-        SpecError: the table can hold no windows, or has rows of somebody else's; or the user lacks
-            a right.
-        LostConnectionError: nobody knows whether it was done; it may be done again.
+        SchemaChangedError: a table that somebody else made lacks the wanted columns.
+        SpecError: the table can hold no windows, or has rows that windrow didn't write; or the user
+            lacks a right.
+        LostConnectionError: it is unknown whether the table was made; the call may be repeated.
     """
     with begin_write(location, "setup") as connection:
         _make_own_tables(connection, location)
@@ -127,10 +130,10 @@ def ensure(location: TablePlace, table_spec: TableSpec, owner: TableOwner) -> No
 def try_to_create(location: TablePlace) -> None:
     """Makes a table and windrow's own tables, unless they exist, and rolls that back.
 
-    So the server itself says which right is missing, or what else keeps it from making them.
+    So the server itself reports a missing right, or another obstacle.
 
     Raises:
-        SpecError, UnreachableError: it can't be done.
+        SpecError, UnreachableError: the tables can't be made.
     """
     with begin_write(location, "setup") as connection:
         _make_own_tables(connection, location)
@@ -141,9 +144,10 @@ def try_to_create(location: TablePlace) -> None:
 def check_table(
     connection: Connection, location: TablePlace, table_spec: TableSpec
 ) -> ExistingTable | None:
-    """Looks up the table, and refuses one that can't hold windows; None if it doesn't exist.
+    """Looks up the table, and refuses a table that can't hold windows.
 
-    The columns of a bound table aren't compared (`column_changes`).
+    The result is None if the table doesn't exist. The columns of a bound table aren't compared
+    here; `column_changes` compares them.
     """
     existing = find_table(connection, location)
     key = () if table_spec.keyed is None else table_spec.keyed.key.columns
@@ -155,7 +159,7 @@ def check_table(
 
 
 def _refuse_inexact(connection: Connection, location: TablePlace, columns: Sequence[str]) -> None:
-    """Refuses columns by which rows are found, if they have a nondeterministic collation."""
+    """Refuses nondeterministic collations in columns by which rows are found."""
     row = connection.execute(_INEXACT, [location.name.quoted, list(columns)]).fetchone()
     if row is not None:
         raise SpecError(
@@ -168,7 +172,7 @@ def _refuse_inexact(connection: Connection, location: TablePlace, columns: Seque
 
 
 def column_changes(table: BoundTable, table_spec: TableSpec) -> Sequence[str]:
-    """Returns the changes of the columns that the first rows would bring, in words.
+    """Returns the column changes that the first rows would need, in words.
 
     Raises:
         SchemaChangedError: the wanted columns differ in more than a commit may change, or somebody
@@ -193,7 +197,10 @@ def column_changes(table: BoundTable, table_spec: TableSpec) -> Sequence[str]:
 
 
 def _required_columns(table: BoundTable, table_spec: TableSpec) -> pa.Schema:
-    """The columns that the table must have: windrow's, and wanted ones that others have added."""
+    """Returns the columns that the table must have.
+
+    They are windrow's columns, and the wanted columns that others have added.
+    """
     new = [f for f in table_spec.schema if f.name not in table.target.columns.names]
     column_names = {c.name for c in table.catalog_columns}
     return pa.schema([*table.target.columns, *(f for f in new if f.name in column_names)])
@@ -214,10 +221,11 @@ def _refuse_other_columns(
 def change_columns(table: BoundTable, table_spec: TableSpec) -> pa.Schema:
     """Changes the columns of the table, and of its tombstones, within the transaction.
 
-    Returns the columns by then, which take the staged rows.
+    Returns:
+        The new columns, to which the staged rows can be written.
 
     Raises:
-        SchemaChangedError: the table was changed since they were staged, and can't take them.
+        SchemaChangedError: the table was changed after the rows were staged, and can't take them.
     """
     current, keyed = table.target.columns, table_spec.keyed
     evolution = evolution_of(current, table_spec.schema, table_spec.evolve)
@@ -264,7 +272,7 @@ def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) 
 
 def _make_own_tables(connection: Connection, location: TablePlace) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
-    if has_table(connection, TableName(location.own_schema, OWN_TABLES[-1])):  # which is made last
+    if has_table(connection, TableName(location.own_schema, OWN_TABLES[-1])):  # the last one made
         return
     if not is_true(
         connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", location.own_schema
@@ -293,10 +301,10 @@ def _create(connection: Connection, location: TablePlace, table_spec: TableSpec)
 def _bind(
     connection: Connection, location: TablePlace, table_spec: TableSpec, owner: TableOwner
 ) -> None:
-    """Binds a table that is new, or somebody else's and empty."""
+    """Binds a table that is new, or that somebody else made and that is empty."""
     index = "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)"
     connection.execute(location.query(index, window=identifier(table_spec.window)), ())
-    # a dump would have the number of a table that was dropped, and another table may get it
+    # A dump would have the oid of a dropped table as a number. Another table may get that oid.
     forget = "UPDATE {targets} SET relation = NULL WHERE relation NOT IN (SELECT oid FROM pg_class)"
     connection.execute(location.query(forget), ())
     target = Target(uuid.uuid4(), owner, table_spec.window, table_spec.schema, 0)
@@ -322,7 +330,7 @@ def _bind(
 def _bind_key(
     connection: Connection, location: TablePlace, target: Target, keyed: KeyedColumns
 ) -> None:
-    """Makes a unique index unless the key has one, and the table of the tombstones."""
+    """Makes a unique index, unless the key has one, and the table of tombstones."""
     key = _join_names(keyed.key.columns)
     if not is_true(connection, _UNIQUE, location.name.quoted, sorted(keyed.key.columns)):
         connection.execute(location.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
@@ -343,8 +351,8 @@ def refuse_foreign_rows(connection: Connection, location: TablePlace) -> None:
     """Refuses a table that isn't bound and isn't empty.
 
     Raises:
-        SpecError: the table has rows. If windrow's own tables know one of its name, the error has
-            the statement that binds this one in its place.
+        SpecError: the table has rows. If windrow's own tables have a table of this name, the error
+            has the statement that binds the new table in its place.
     """
     if not is_true(connection, location.query("SELECT EXISTS (SELECT FROM {table})")):
         return

@@ -1,18 +1,18 @@
 r"""Encodes Arrow batches as rows of PostgreSQL's binary COPY, by pgpq; and reads rows back.
 
-No Python object is made of a value. pgpq checks no values: one that its column can't hold is
-refused here, with its row. PostgreSQL's error would name none.
+No Python object is made for a value. pgpq doesn't check values. So this module refuses a value
+that its column can't hold, and names its row. PostgreSQL's own error would name no row.
 
 Nested values are JSON in a `jsonb` column, encoded by whole columns:
 
     struct, map, list  see `sinks.kit.columns.json_columns`; a key with NUL can't be a name
-    number             a number; where JSON has none, a string: "NaN", "Infinity", "-Infinity",
-                       "-0.0"
+    number             a number; a number that JSON lacks is a string: "NaN", "Infinity",
+                       "-Infinity", "-0.0"
     bytes              a string that PostgreSQL reads as bytes: "\\x6869"
-    date, time         a string that PostgreSQL reads as one
+    date, time         a string that PostgreSQL reads as a date or a time
     text               a string; with NUL in it, which jsonb can't hold, {"bytea": "\\x..."}
 
-So nothing is lost: the values that are read have the checksum of the ones that were staged.
+So no value is lost: the values that are read back have the checksum of the staged values.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _hexadecimal(array: pa.Array) -> pa.Array:
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """Reads a value that `json` reads with all digits, as pyarrow takes it for the type."""
+    """Converts a value from `json`, with all of its digits, to a value that pyarrow accepts."""
     return None if value is None else _reader(kind)(value)
 
 
@@ -156,7 +156,7 @@ _FIRST_MICRO = -211_813_488_000_000_000 + MICROS
 
 
 def copy_rows(batch: pa.RecordBatch) -> bytes:
-    """Encodes a batch's rows, without COPY's header and trailer. The table can store each."""
+    """Encodes a batch's rows, without COPY's header and trailer. The table must accept each row."""
     encoders: dict[str, Any] = {}
     columns, names = [], [str(number) for number in range(batch.num_columns)]
     for name, array in zip(names, batch.columns, strict=True):
@@ -174,13 +174,13 @@ def copy_rows(batch: pa.RecordBatch) -> bytes:
     plain_batch = pa.RecordBatch.from_arrays(columns, names)
     encoder = pgpq.ArrowToPostgresBinaryEncoder.new_with_encoders(plain_batch.schema, encoders)
     encoder.write_header()
-    # a small batch may come only with the end
+    # the encoder may return a small batch only at its end
     octets, rest = encoder.write_batch(plain_batch), encoder.finish()
     return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
 def find_unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | None:
-    """Finds the first column with values that it can't hold: their rows, ascending, and why."""
+    """Finds the first column that can't hold its values; returns the rows, ascending, and why."""
     return next(
         (
             misfit
@@ -205,7 +205,7 @@ def _unstorable(name: str, array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int
                 problem,
             )
     elif pa.types.is_string(kind):
-        # a look at all bytes at once is far cheaper than one at each text
+        # searching all bytes at once is far cheaper than searching each text
         if (value_buffers(array)[1] == 0).any():
             yield from _rows(
                 pc.match_substring(array, "\0"),
@@ -233,9 +233,9 @@ _BATCH_ROWS = 2048
 
 
 class _Since1970(Loader):
-    """Loads a date as days since 1970, and a timestamp, which is longer, as microseconds.
+    """Loads a date as days since 1970, and a timestamp (8 bytes) as microseconds since 1970.
 
-    Python's own end with the year 9999.
+    Python's own dates and timestamps end with the year 9999.
     """
 
     format = Format.BINARY
@@ -252,15 +252,15 @@ def read_rows(
     values: Sequence[object],
     source: sql.Composable | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads rows of a table with some of its columns, within a transaction.
+    """Reads some columns of a table's rows, within a transaction.
 
     Args:
-        connection: in a transaction.
-        location: the table's.
+        connection: a connection in a transaction.
+        location: the table's place.
         schema: the columns to read.
-        where: the part of the query behind the table's name.
-        values: of the query's placeholders.
-        source: another table to read from.
+        where: the part of the query after the table's name.
+        values: the values of the query's placeholders.
+        source: another table to read from; None: the table itself.
     """
     set_json_loads(partial(json.loads, parse_float=Decimal), connection)
     for name in ("date", "timestamp", "timestamptz"):

@@ -1,6 +1,6 @@
 """Tables in PostgreSQL as a kind of sink: its section of the spec.
 
-Loads the driver only when a table is made of it.
+The driver is loaded only when a table is made from the section.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _check_own_schema(value: str) -> str:
 
 
 class PostgresSection(SinkSection):
-    """A table on a server, which a URL names."""
+    """A table on a server that a URL names."""
 
     kind: Literal["postgres"] = Field(description="What kind of table it is.")
     url: Annotated[
@@ -96,7 +96,7 @@ class PostgresSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Settings of keys go with a mode that has keys."""
+        """Yields conflicts between the mode and the settings of keys."""
         yield from key_conflicts(written)
 
     @property
@@ -109,11 +109,11 @@ class PostgresSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """False for a table with versions: one that lies between two others may still come."""
+        """False for a table with versions: a version between two stored ones may still come."""
         return self.primary_key is not None and self.version is None
 
     def location(self, folder: Path) -> str:
-        """The table's place, without user, password and options."""
+        """Returns the table's place, without user, password and options."""
         del folder
         return f"postgresql://{server_url(self.url).address}/{table_name(self.table)}"
 

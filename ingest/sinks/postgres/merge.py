@@ -1,23 +1,23 @@
 """Merges a window's changes into a table with a primary key, in one transaction.
 
-The last change of each key is in the database: as a row of the table, or, if it was a delete, as a
-*tombstone* in a table of windrow's own (the key, the window, and the message's place). No key has
-both. A merge has four steps:
+The database keeps the last change of each key. The change is a row of the table. If it was a
+delete, it is a *tombstone* in one of windrow's own tables: the key, the window, and the message's
+place. No key has both. A merge has four steps:
 
     1 COPY loads the staged changes into a temporary table.
-    2 Of each key the last change is kept: by version, if there is one, then by topic, partition and
-      offset, and by the order within the message.
-    3 Changes are dropped that are late: the key's row or tombstone is of a later window. In a
-      dead-letter replay, also those of earlier messages of the same window.
-    4 The other changes replace rows and tombstones.
+    2 Only the last change of each key is kept: by version, if there is one, then by topic,
+      partition and offset, and by the order within the message.
+    3 Late changes are dropped: the key's row or tombstone is of a later window. In a dead-letter
+      replay, changes of earlier messages of the same window are late, too.
+    4 The remaining changes replace rows and tombstones.
 
 The order of windows decides, never the order in which they are committed. Each step is one
-statement for all keys. The server counts what the receipt says: each row and each tombstone is
-stored with its hash.
+statement for all keys. The server counts the rows and the checksum for the receipt, because each
+row and each tombstone is stored with its hash.
 
-Only rows whose change left columns alone (`UNAVAILABLE`) are read by the driver, because their hash
-isn't the one that was staged. `ingest/sinks/delta/merge.py` says when the values that they keep are
-right, and what is refused for them.
+The driver reads only rows whose change left columns unchanged (`UNAVAILABLE`), because their hash
+differs from the staged hash. `ingest/sinks/delta/merge.py` explains when the kept values are right,
+and which merges are refused because of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from windrow.ingest.sinks.postgres.stage import (
 
 _CHANGES = sql.Identifier("pg_temp", "windrow_changes")
 _LAST = sql.Identifier("pg_temp", "windrow_last")
-"""Temporary tables: the staged changes, and the last one of each key."""
+"""Temporary tables: the staged changes, and the last change of each key."""
 
 
 def merge(
@@ -62,20 +62,20 @@ def merge(
     staged: CopyFiles,
     files: Sequence[CopyFile],
 ) -> Receipt:
-    """Merges staged changes into a table; returns the receipt with what was done.
+    """Merges staged changes into a table; returns the receipt with the counts of the merge.
 
     Args:
-        table: in a transaction that has its lock.
-        keyed: the columns by which it is merged.
-        columns: its own, as they are in this transaction.
-        receipt: the window's.
+        table: the table, in a transaction that has its lock.
+        keyed: the columns by which the table is merged.
+        columns: the table's columns in this transaction.
+        receipt: the window's receipt.
         staged: the folder of the files.
         files: the files with the changes.
 
     Raises:
-        RefusedError: a replacement lacks keys whose last change was its window's; a file isn't as
-            it was staged; or a trigger keeps the table from changing.
-        psycopg.Error: the server refuses a statement, as where the tombstones are missing.
+        RefusedError: a replacement lacks keys whose last change came from its window; a file has
+            changed since it was staged; or a trigger keeps the table from changing.
+        psycopg.Error: the server refuses a statement, for example if the tombstones are missing.
     """
     merging = Merge(table, keyed, columns, receipt)
     merging.load(staged, files)
@@ -100,7 +100,7 @@ def merge(
 
 
 class Merge:
-    """One merge, step by step."""
+    """One merge, whose methods are its steps."""
 
     def __init__(
         self, table: BoundTable, keyed: KeyedColumns, columns: pa.Schema, receipt: Receipt
@@ -135,7 +135,7 @@ class Merge:
 
     @property
     def _last_first(self) -> sql.Composable:
-        """The order of changes by key, the last change of each key first."""
+        """The order of changes by key, with the last change of each key first."""
         version = (
             []
             if self._keyed.key.version is None
@@ -164,7 +164,7 @@ class Merge:
     def drop_late(self) -> None:
         """Drops the changes of keys that have a later row or tombstone.
 
-        Counts those that have a row by the row's window.
+        The dropped changes with a later row are counted, by the window of that row.
         """
         late = (
             "WITH late AS (DELETE FROM {last} w USING {others} t WHERE {same} AND ({wins}) IS NOT"
@@ -179,7 +179,7 @@ class Merge:
         self._late = dict(counts[0])
 
     def late_for_kept_values(self) -> int:
-        """Counts the keys with a later row of a window that kept values of earlier rows."""
+        """Counts the keys with a later row, from a window that kept values of earlier rows."""
         later = committed_by_key(self.table, self._late)
         return sum(
             keys
@@ -188,7 +188,7 @@ class Merge:
         )
 
     def kept_later(self) -> int:
-        """Counts the keys of which later windows kept values of earlier rows."""
+        """Counts the keys for which later windows kept values of earlier rows."""
         later = [key for key in self.table.committed() if key > self._key]
         return sum(
             committed.receipt.kept_keys
@@ -196,15 +196,15 @@ class Merge:
         )
 
     def partial_changes(self) -> int:
-        """Counts the changes that leave columns alone."""
+        """Counts the changes that leave columns unchanged."""
         return int(self._first_row("SELECT count(*) FROM {changes} w WHERE {leaves}")[0])
 
     def fill_in_kept_values(self) -> None:
-        """Fills in the values that changes left alone.
+        """Fills in the values of columns that changes left unchanged.
 
-        They are those of the key's last change that has the column, else those of its row. A name
-        in the list of such columns becomes null when its value is found, and empty where that row
-        was deleted.
+        A value comes from the key's last change that has the column, or else from the key's row. In
+        the list of unchanged columns, a column's name becomes null when its value is found, and
+        empty if the source of the value was deleted.
         """
         unchanged_columns = self._connection.execute(
             self._query("SELECT DISTINCT unnest({unavailable}) FROM {last} w WHERE {leaves}"), ()
@@ -261,7 +261,7 @@ class Merge:
         )
 
     def missing_keys(self) -> int:
-        """Counts the keys whose last change is the window's and which the attempt lacks."""
+        """Counts the keys whose last change came from the window and is missing in this attempt."""
         query = (
             "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM"
             " {last} w WHERE {same})"
@@ -274,7 +274,7 @@ class Merge:
         """Replaces rows and tombstones by the remaining changes.
 
         Raises:
-            RefusedError: a trigger keeps rows out of the table or in it, adds or deletes some.
+            RefusedError: a trigger keeps rows out of the table or in it, or adds or deletes rows.
         """
         counts, names = self.counts, [identifier(name) for name in self._columns.names]
         old_counts = self.table.row_counts(self._key)
@@ -311,7 +311,7 @@ class Merge:
             self.table.refuse_other_counts(self._key, old_counts, *gained)
 
     def _change_tombstones(self) -> None:
-        """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
+        """Writes a tombstone for each deleted key, and deletes tombstones of keys with a row."""
         changed = self.tombstones_changed
         changed.rows_removed, changed.removed = self.count_rows(
             "{tombstones} t JOIN {last} w ON {same}", alias="t"
@@ -327,7 +327,7 @@ class Merge:
     # ----------------------------------------------------------------------------------------------
 
     def others(self) -> list[sql.Composable]:
-        """The tables with the last committed change of each key: rows, and tombstones."""
+        """Returns the tables with the last committed change of each key: rows, and tombstones."""
         rows = self.location.table
         return [rows, self._tombstones] if self._keyed.has_tombstones else [rows]
 
@@ -337,9 +337,9 @@ class Merge:
         return identifier(name.schema, name.table)
 
     def _wins(self) -> sql.Composable:
-        """The condition by which the change `w` is later than the row or tombstone `t`.
+        """Returns the condition that the change `w` is later than the row or tombstone `t`.
 
-        Null means that it isn't.
+        Null means that it isn't later.
         """
         is_later = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
             identifier(self._keyed.window), _literal(self._key)
@@ -413,12 +413,12 @@ class Merge:
 
     def count_rows(self, rows_of: str, alias: str) -> tuple[int, int]:
         """Counts rows, and sums up their hashes."""
-        # no value is in this text
+        # this text contains no value
         counts = f"SELECT count(*), coalesce(sum({alias}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
         rows, hashes = self._first_row(counts)
         return int(rows), int(hashes)
 
 
 def _literal(text: str) -> sql.Composable:
-    """A text for a query that is run with values, where a percent sign is escaped."""
+    """Returns a literal for a query with parameters, in which a percent sign is escaped."""
     return sql.Literal(text.replace("%", "%%"))

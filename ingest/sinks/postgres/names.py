@@ -10,16 +10,16 @@ from windrow.ingest.errors import format_count
 from windrow.ingest.sinks.kit import quote_identifier
 
 LONGEST = 63
-"""The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""
+"""The most bytes of a name. PostgreSQL cuts a longer name, with only a notice."""
 
 OWN_TABLES = ("targets", "receipts", "ranges", "notes")
-"""Windrow's own tables, in a schema of their own (`catalog`)."""
+"""Windrow's own tables, which are in their own schema (`catalog`)."""
 
 DEAD = "_dead"
 
 
 class TableName(msgspec.Struct, frozen=True):
-    """A table with its schema, each exactly as PostgreSQL's catalog has it."""
+    """A table and its schema, each exactly as in PostgreSQL's catalog."""
 
     schema: str
     table: str
@@ -42,7 +42,7 @@ def table_name(text: str) -> TableName:
     """Reads a table's name in a spec: `schema.table`, or a table of the schema `public`.
 
     Raises:
-        ValueError: it is no such name; says what is wrong with it.
+        ValueError: the text is no such name; the error's text says why.
     """
     schema, point, table = text.rpartition(".")
     name = TableName(schema if point else "public", table)
@@ -60,7 +60,7 @@ def table_name(text: str) -> TableName:
 
 
 def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
-    """Yields the reasons why PostgreSQL can't have a name, as sentences."""
+    """Yields the reasons why PostgreSQL can't accept a name, as sentences."""
     if not name.isprintable():
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:

@@ -1,22 +1,25 @@
-"""Connections to the server, transactions, and windrow's errors for those of the driver.
+"""Connections to the server, transactions, and windrow's errors for the driver's errors.
 
-A transaction that writes takes the table's lock and looks first. So after a COMMIT that wasn't
-answered it is simply run again, and finds its own receipt:
+A transaction that writes takes the table's lock and looks at the receipts first. So after a COMMIT
+without an answer, the run simply begins the transaction again, and finds its own receipt:
 
-    1 A's COMMIT arrives, the answer to it is lost.
+    1 A's COMMIT arrives, but its answer is lost.
     2 A connects again and waits for the lock, until the server has ended its old session.
     3 A looks: if its receipt is missing, the COMMIT didn't arrive, and A writes again.
 
-A client that is stopped in its transaction would hold the lock for ever, and one whose machine is
-lost for hours. So the server ends a session that is idle in a transaction for `IDLE`, and one whose
-machine answers no keepalive. When a stopped client wakes, its COMMIT fails; it looks again, and
-finds the other run's receipt.
+A client that is stopped in its transaction would hold the lock for ever. A client whose machine is
+lost would hold it for hours. So the server ends a session that is idle in a transaction for `IDLE`,
+and a session whose machine answers no keepalive. When a stopped client continues, its COMMIT fails.
+It looks again, and finds the other run's receipt.
 
-Two waits have no end of their own. A client that is stopped in the middle of a COPY, on a machine
-that goes on, isn't idle for the server: it holds the lock until somebody ends its session, which
-the error of the runs that waited for it names. And no time limit tells a long COMMIT or merge from
-one whose answer is lost behind a proxy that stays connected: the wait for a COMMIT is said, and the
-proxy's own keepalives end it.
+Two waits have no limit:
+
+- A client is stopped in the middle of a COPY, on a machine that stays up. For the server it isn't
+  idle. It holds the lock until somebody ends its session. The error of the waiting runs names that
+  session.
+- A COMMIT or a merge gets no answer. It may take long, or its answer may be lost in a proxy that
+  stays connected; no time limit can tell these apart. The wait for a COMMIT is logged, and the
+  proxy's own keepalives end it.
 """
 
 from __future__ import annotations
@@ -48,26 +51,26 @@ from windrow.ingest.sinks.postgres.url import ServerUrl
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 IDLE = "10s"
-"""The longest time that a session may be idle in a transaction. No client of ours works for long
+"""The longest time that a session may be idle in a transaction. Windrow never works for long
 between two statements.
 """
 
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The seconds before each further try after a lost connection.
+"""The seconds before each retry after a lost connection.
 
-A server that crashed is usually back by the last one.
+A server that crashed is usually back by the last retry.
 """
 
 LOCK_WAIT = "10min"
-"""Longest wait of a statement for a lock: a commit waits for those of other windows, and a reader
-while a commit changes columns.
+"""Longest wait of a statement for a lock. A commit waits for the commits of other windows, and a
+reader waits while a commit changes columns.
 """
 
 _DEFAULTS = {**TCP, "application_name": "windrow"}
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
-"""Settings for the planner: a window's rows are read by the index.
+"""Settings for the planner, so that a window's rows are read by the index.
 
-Else it would read the whole table to find that it has no row of a window.
+Otherwise the server would read the whole table to find that it has no row of a window.
 """
 
 _WHOLE = {
@@ -78,8 +81,8 @@ _WHOLE = {
 }
 """Settings for reliable answers.
 
-All rows or an error, never only those that a policy shows; no time limit; and names of types as
-`columns.column_type` writes them.
+A query returns all rows or an error, never only the rows that a policy shows. There is no time
+limit. The names of types are those of `columns.column_type`.
 """
 
 _KEEPALIVES = {
@@ -87,7 +90,7 @@ _KEEPALIVES = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-"""Settings by which the server notices within half a minute that a client's machine is lost."""
+"""Settings with which the server notices a lost client machine within half a minute."""
 
 _RETRIED = {"40001", "40P01"}
 """SQLSTATE of a serialization failure and of a deadlock."""
@@ -100,9 +103,10 @@ _CHECK = (
     " again."
 )
 _OF_THE_TABLE = {"54", "55"}
-"""SQLSTATE classes of errors that no further try fixes.
+"""SQLSTATE classes of errors that no retry fixes.
 
-A limit, as the size of an index entry; or a state, as a publication without a replica identity.
+They are limits, for example the size of an index entry, or states, for example a publication
+without a replica identity.
 """
 
 _MAKE_ROOM = "Nothing was committed. Make room there, or raise its limit, then run this again."
@@ -111,7 +115,7 @@ _OTHER_TYPES = (
     "a staged row is of other types than the table's columns ({})",
     "Nothing was committed. The table was changed meanwhile: run the window again.",
 )
-"""COPY notices other types by a value that has too many or too few bytes."""
+"""Error for a COPY of other types. COPY detects them by a value with too many or too few bytes."""
 
 _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "53100": (UnreachableError, "its disk is full ({})", _MAKE_ROOM),
@@ -161,22 +165,28 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
         ),
     ),
 }
-"""By SQLSTATE: the error, what happened (with the server's reason), and what to do."""
+"""By SQLSTATE: the error's class, its message (`{}` is the server's reason), and the advice."""
 
 OF_A_ROW = {"22", "23", "P0"}
 """SQLSTATE classes of errors about a row, whose messages may quote its values."""
 
 _NAMING = {"execMain.c", "execPartition.c", "execIndexing.c", "nbtinsert.c", "ri_triggers.c"}
-"""The files of PostgreSQL's source code whose errors about a row quote names, and no values."""
+"""PostgreSQL's source files whose errors about a row quote only names, and no values."""
 
 
 def identifier(*parts: str) -> sql.Composable:
-    """An identifier for a query that is run with values, where a percent sign is escaped."""
+    """Makes an identifier for a query with parameters, in which a percent sign is escaped."""
     return sql.Identifier(*(part.replace("%", "%%") for part in parts))
 
 
 class TablePlace(msgspec.Struct, frozen=True):
-    """A table on a server, and the schema with windrow's own tables. Picklable."""
+    """A table on a server. Picklable.
+
+    Attributes:
+        url: the server's URL.
+        name: the table's name.
+        own_schema: the schema with windrow's own tables.
+    """
 
     url: ServerUrl
     name: TableName
@@ -198,7 +208,7 @@ class TablePlace(msgspec.Struct, frozen=True):
     def query(self, text: str, **names: sql.Composable) -> sql.Composed:
         """Fills the names of the table and of windrow's own tables into a query.
 
-        It has to be run with values, if only an empty list (`identifier`).
+        The query must be run with parameters, even if they are an empty list (see `identifier`).
         """
         own_tables = {name: identifier(self.own_schema, name) for name in OWN_TABLES}
         return sql.SQL(text).format(
@@ -207,10 +217,10 @@ class TablePlace(msgspec.Struct, frozen=True):
 
 
 def refuse_unusable(url: ServerUrl) -> None:
-    """Refuses a URL that the driver can't use. Opens nothing.
+    """Refuses a URL that the driver can't use. It opens no connection.
 
     Raises:
-        SpecError: it has an option that the driver doesn't know.
+        SpecError: the URL has an option that the driver doesn't know.
     """
     try:
         conninfo.conninfo_to_dict(url.text)
@@ -222,7 +232,7 @@ def refuse_unusable(url: ServerUrl) -> None:
             "spec",
             "See PostgreSQL's documentation, libpq: connection URIs. What is special in a user or a"
             " password is percent-encoded.",
-        ) from None  # the driver's text may hold the password
+        ) from None  # the driver's text may contain the password
 
 
 def _connect(url: ServerUrl) -> Connection:
@@ -251,7 +261,7 @@ def begin_write(
 ) -> AbstractContextManager[Connection]:
     """Opens a connection in a transaction that writes, whatever the server's defaults are.
 
-    Each of its statements sees all that is committed by then. What isn't committed is rolled back.
+    Each statement sees all commits before it. Work that isn't committed is rolled back.
     """
     begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
     lasts = {"synchronous_commit": "on", "idle_in_transaction_session_timeout": IDLE}
@@ -262,12 +272,13 @@ def begin_write(
 def _transaction(
     location: TablePlace, stage: Stage, begin: str, **settings: str
 ) -> Iterator[Connection]:
-    """Opens a connection, and begins a transaction with settings of its own.
+    """Opens a connection, and begins a transaction with its own settings.
 
     Raises:
         LostConnectionError: the connection was lost, or the server rolled the transaction back by
             itself. Nothing was written unless a COMMIT was sent.
-        UnreachableError, SpecError, RefusedError: the server refused it; nothing was committed.
+        UnreachableError, SpecError, RefusedError: the server refused a statement; nothing was
+            committed.
     """
     try:
         connection = _connect(location.url)
@@ -287,7 +298,7 @@ def _transaction(
 
 
 def set_local(connection: Connection, **settings: str) -> None:
-    """Sets those of the settings that the server knows, until the end of the transaction."""
+    """Applies the settings that the server knows, until the end of the transaction."""
     query = (
         "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS s (name,"
         " value) WHERE current_setting(name, true) IS NOT NULL"
@@ -298,7 +309,7 @@ def set_local(connection: Connection, **settings: str) -> None:
 def is_true(
     connection: Connection, question: str | sql.SQL | sql.Composed, *values: object
 ) -> bool:
-    """Asks a question that has one boolean answer; null counts as false."""
+    """Runs a query with a single boolean result; null counts as false."""
     row = connection.execute(question, values).fetchone()
     return row is not None and bool(row[0])
 
@@ -312,11 +323,11 @@ def commit(connection: Connection) -> None:
     """Commits the transaction.
 
     Raises:
-        psycopg.Error: it wasn't committed, or no answer came.
+        psycopg.Error: the transaction wasn't committed, or no answer came.
     """
     with waiting_for("the server's answer to COMMIT"):
         cursor = connection.execute("COMMIT")
-    # the server answers with no error if the transaction had failed before
+    # the server answers COMMIT without an error even if the transaction had failed before
     if cursor.statusmessage != "COMMIT":
         raise psycopg.errors.TransactionRollback("the transaction was rolled back")
 
@@ -324,7 +335,7 @@ def commit(connection: Connection) -> None:
 def is_lost(error: psycopg.Error) -> bool:
     """Returns whether the connection was lost, and with it the last statement's answer.
 
-    False for a connection that TLS refused: it was never opened.
+    It is False for a connection that TLS refused, because that connection was never opened.
     """
     state = error.sqlstate
     if state is None:
@@ -333,9 +344,9 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
-    """The windrow error for an error of the driver.
+    """Makes windrow's error for an error of the driver.
 
-    Its message quotes no values, unlike the one of the server.
+    Unlike the server's message, its message quotes no values.
     """
     url, state = location.url, error.sqlstate or ""
     cause = _lock_holders(location) if state == "55P03" else reason(url, error)
@@ -364,11 +375,11 @@ _LOCK_HOLDERS = """
 SELECT DISTINCT l.pid FROM pg_locks l LEFT JOIN {targets} t ON t.relation = to_regclass(%s)
 WHERE l.granted AND (l.relation = to_regclass(%s) OR l.transactionid = t.xmax)
 """
-"""A session holds up others by a lock on the table, or by a change of its row in `targets`."""
+"""A session blocks others by a lock on the table, or by a change of its row in `targets`."""
 
 
 def _lock_holders(location: TablePlace) -> str:
-    """Names the sessions that have locks on a table, or on its row in `targets`."""
+    """Lists the sessions that have locks on a table, or on its row in `targets`."""
     pids: list[object] = []
     with suppress(psycopg.Error), _connect(location.url) as connection:
         connection.execute("SET lock_timeout = '1s'")
@@ -378,9 +389,9 @@ def _lock_holders(location: TablePlace) -> str:
 
 
 def reason(url: ServerUrl, error: psycopg.Error) -> str:
-    """The first line of the server's message, or only names if it may quote values.
+    """Returns the first line of the server's message, or only names if it may quote values.
 
-    Where a trigger raises an error, its text is anybody's, whatever its SQLSTATE is.
+    A trigger may raise an error with any text and any SQLSTATE.
     """
     state, diag = error.sqlstate, error.diag
     if state is not None and state[:2] in OF_A_ROW and diag.source_file not in _NAMING:

@@ -1,10 +1,11 @@
-"""Stages a split's rows in a file that COPY takes, and copies such files into tables.
+"""Stages a split's rows in a file for COPY, and copies such files into tables.
 
-Staging runs on executors: they encode the columns, side by side, and send nothing to the server.
-The commit streams the files into the table, so the server writes each row once. With each file its
-stager returns the length and a checksum, so a file that is gone, cut short or changed is noticed
-while it is streamed, and the transaction is rolled back. So no file has to be synced: one that is
-lost with the power is staged again.
+Staging runs on executors. They encode the columns in parallel, and send nothing to the server. The
+commit streams the files into the table, so the server writes each row only once.
+
+A stager returns the length and a checksum of its file. So a file that is missing, cut short or
+changed is noticed while it is streamed, and the transaction is rolled back. For this reason no file
+is synced: a file that is lost in a power failure is staged again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, find_uns
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, to_windrow_error
 
 _BLOCK = 1 << 20
-"""The bytes of a file that are in the driver's memory at once."""
+"""The bytes of a file that are in the driver's memory at the same time."""
 
 _AGAIN = "Nothing was committed. Run the window again."
 _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
@@ -48,7 +49,12 @@ _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 class CopyFile(msgspec.Struct, frozen=True):
     """A staged file as its stager describes it: small, JSON, safe to lose.
 
-    `crc`: the CRC-32 of all of its bytes.
+    Attributes:
+        path: the file's path in the staging place.
+        size: the file's size in bytes.
+        crc: the CRC-32 of all of the file's bytes.
+        rows: the number of rows.
+        columns: the names of the columns.
     """
 
     path: str
@@ -59,7 +65,7 @@ class CopyFile(msgspec.Struct, frozen=True):
 
 
 class ShownNul(DeadLetterLayout, frozen=True):
-    """Dead letters whose texts have a symbol in place of NUL, which `text` can't hold."""
+    """Dead letters whose texts have a symbol instead of NUL, which `text` can't hold."""
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         full_batch = super().batch(rows, messages, split)
@@ -73,9 +79,14 @@ class ShownNul(DeadLetterLayout, frozen=True):
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers on executors. Picklable.
 
-    `staging`: the place of the files. `folder`: the table's folder in it. `keyed`: the columns of a
-    table with a primary key. Then changes are staged (`ingest.schema.row_changes`), each with its
-    hash.
+    Attributes:
+        staging: the place of the files.
+        folder: the table's folder in that place.
+        layout: the columns of a row.
+        window_column: the column with the window's key.
+        window: the window's key.
+        keyed: the columns of a table with a primary key. For such a table changes are staged
+            (`ingest.schema.row_changes`), each with its hash.
     """
 
     staging: str
@@ -91,7 +102,7 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
 
 
 class CopyWriter:
-    """Writes rows as a binary COPY has them (`sinks.kit.files.file_stager.RowWriter`)."""
+    """Writes rows in the format of a binary COPY (`sinks.kit.files.file_stager.RowWriter`)."""
 
     def __init__(self) -> None:
         self._crc, self._columns = 0, list[str]()
@@ -118,7 +129,7 @@ class CopyWriter:
 
 
 class PostgresStager(FileStager[CopyFile]):
-    """Stages one split in one file. One batch is in memory."""
+    """Stages one split in one file. It holds one batch in memory."""
 
     def __init__(self, made_by: PostgresStagerFactory, split: Split) -> None:
         self._made_by = made_by
@@ -147,10 +158,10 @@ class PostgresStager(FileStager[CopyFile]):
 
 
 class CopyFiles(StagedFiles[CopyFile]):
-    """The staged files of one table, whose rows a commit copies out.
+    """The staged files of one table, from which a commit copies rows.
 
     Args:
-        staging: a place that executors and driver share.
+        staging: a place that executors and the driver share.
         table: the table's place.
         position: the columns with topic, partition and offset of a row.
     """
@@ -161,11 +172,11 @@ class CopyFiles(StagedFiles[CopyFile]):
         super().__init__(staging, (folder,), CopyFile, consumed=True)
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
-        """Reads the bytes of a file, and at the end compares them with what was staged.
+        """Reads the bytes of a file, and compares them at the end with the staged file's checksum.
 
-        Raises (when read on):
-            RefusedError: the file is gone, cut short or changed.
-            UnreachableError: it can't be read.
+        Raises (while it is read):
+            RefusedError: the file is missing, cut short or changed.
+            UnreachableError: the file can't be read.
         """
         size = crc = 0
         try:
@@ -193,12 +204,12 @@ class CopyFiles(StagedFiles[CopyFile]):
             )
 
     def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
-        """Reads topic, partition and offset of a file's row, which are counted from 1."""
+        """Reads topic, partition and offset of a row of a file; rows are counted from 1."""
         filesystem, row = self.folder.filesystem(), dict[str, bytes]()
         with filesystem.open_input_stream(file.path, buffer_size=_BLOCK) as source:
             source.read(len(HEAD))
             for _ in range(min(number, file.rows)):
-                source.read(2)  # the number of columns; each has its length, -1 for null
+                source.read(2)  # the number of columns; each value has its length, -1 for null
                 row = {
                     name: source.read(max(int.from_bytes(source.read(4), signed=True), 0))
                     for name in file.columns
@@ -220,14 +231,14 @@ def copy_in(
     """Copies staged files into a table, within a transaction.
 
     Args:
-        connection: in a transaction, which must be rolled back if this raises.
-        location: the table's.
+        connection: a connection in a transaction, which must be rolled back if this raises.
+        location: the table's place.
         staged: the folder of the files.
         files: the files to copy.
-        into: another table with these columns, to copy into.
+        into: another table with these columns, to copy into; None: the table itself.
 
     Raises:
-        RefusedError: a file isn't as it was staged, or the table takes fewer rows.
+        RefusedError: a file has changed since it was staged, or the table takes fewer rows.
         UnreachableError: a file can't be read.
     """
     for file in files:
@@ -238,10 +249,10 @@ def copy_in(
 
 
 def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> None:
-    """Refuses a table that took fewer rows than it was given.
+    """Refuses a table that took fewer rows than windrow sent.
 
     Raises:
-        RefusedError: a trigger or a rule of the table kept some out.
+        RefusedError: a trigger or a rule of the table kept some rows out.
     """
     if written_rows != rows:
         raise RefusedError(
@@ -265,10 +276,10 @@ def _copy_file(
     The file is opened during the COPY, so that the session isn't idle before it.
 
     Raises:
-        RefusedError: with the position of the message whose row the server refuses.
+        RefusedError: the server refuses a row; the error has the position of the row's message.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
-    # it is run without values, so no percent sign needs to be escaped (`identifier`)
+    # the statement has no parameters, so no percent sign needs to be escaped (`identifier`)
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
     file_error: RefusedError | UnreachableError | None = None
     try:
@@ -284,7 +295,7 @@ def _copy_file(
     except psycopg.Error as error:
         if file_error is not None:  # the server's error is about the same bytes
             raise file_error from None
-        # in the server's language: COPY orders, line 3
+        # the context is in the server's language: COPY orders, line 3
         line = re.search(r"^COPY .*?, \w+ (\d+)", error.diag.context or "", re.MULTILINE)
         if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
             raise

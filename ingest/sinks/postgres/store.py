@@ -1,15 +1,15 @@
-"""A table in PostgreSQL as a table store: pessimistic.
+"""A table in PostgreSQL as a table store, with pessimistic locking.
 
     1 Lock the table's row in `targets`.
     2 Look at receipts, ranges and columns.
     3 Put rows, receipt and notes.
     4 COMMIT.
 
-The lock comes before the look, and each statement sees all that is committed by then: a run that
-has waited for another one finds its receipt, so no put ever conflicts. Whether a COMMIT without an
-answer arrived is looked up under the lock, too: the old session has it until the server has ended
-that. To store progress in the transaction of the data is PostgreSQL's own strength, and the advice
-of Kafka's documentation.
+The lock comes before the look, and each statement sees all commits before it. So a run that has
+waited for another run finds its receipt, and no put ever conflicts. If a COMMIT gets no answer, a
+new session looks for its receipt under the same lock. The old session holds the lock until the
+server has ended it, so the look sees whether the COMMIT arrived. Progress is stored in the
+transaction of the data, as Kafka's documentation advises.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory
 
 
 class PostgresStore:
-    """A table on a server, with or without a primary key, of rows or of dead letters.
+    """A table on a server, with or without a primary key. It holds rows or dead letters.
 
     Args:
-        table: its place. It belongs to one pipeline.
+        table: the table's place. The table belongs to one pipeline.
         staging: a folder or a place in an object store, which all tasks and the driver share. Tasks
             keep rows there until their window is committed.
         metadata: the names of the metadata columns.
-        evolve: what may become of the columns of a table that exists.
+        evolve: which changes of an existing table's columns are allowed.
         primary_key: the columns by which rows replace each other.
     """
 
@@ -122,7 +122,7 @@ class PostgresStore:
         ensure(self.table, self.to_table_spec(columns), owner)
 
     def to_table_spec(self, columns: pa.Schema) -> TableSpec:
-        """The table that the spec describes, with these columns."""
+        """Makes the spec of the table, with these columns."""
         return TableSpec(columns, self.metadata["window"], self._evolve, self.keyed)
 
     @contextmanager
@@ -155,7 +155,7 @@ class PostgresStore:
 
 
 class PostgresState(BoundTable):
-    """The table as one transaction sees it (`sinks.kit.commit.table_store.TableState`)."""
+    """The table in one transaction (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class PostgresState(BoundTable):
         self._store = store
 
     def size(self) -> None:
-        """None: the server only estimates the number of rows."""
+        """Returns None, because the server only estimates the number of rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         return column_changes(self, self._store.to_table_spec(columns))
@@ -176,7 +176,7 @@ class PostgresState(BoundTable):
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Leaves out the hashes: verification compares the values themselves with receipts."""
+        """Reads rows without hashes: verification compares the values themselves with receipts."""
         columns = self.target.columns
         row_columns = [
             name for name in columns.names if self._store.keyed is None or name != HASH.name
@@ -188,7 +188,7 @@ class PostgresState(BoundTable):
         return read_rows(self.connection, self.location, schema, where, [window.key])
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        """All of them: a commit copies rows out, and is refused if its files are gone."""
+        """Returns all files: a commit copies their rows, and is refused if they are gone."""
         return old
 
     def put(self, change: TableChange) -> Answer:
@@ -202,7 +202,7 @@ class PostgresState(BoundTable):
         return Written(self.version + 1, receipt)
 
     def _write(self, change: TableChange) -> Receipt | None:
-        """Writes a change in the transaction; returns the receipt as it was written."""
+        """Writes a change in the transaction; returns the receipt with the counts of a merge."""
         for name, value in change.notes.items():
             self.put_note(name, value)
         if change.window is None:
@@ -242,7 +242,7 @@ class PostgresState(BoundTable):
         return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Leaves out the hashes, as `scan` does."""
+        """Reads tombstones without their hashes, like `scan`."""
         keyed = self._store.keyed
         if keyed is not None and keyed.has_tombstones:
             name = tombstones_name(self.location, self.target)
@@ -253,18 +253,18 @@ class PostgresState(BoundTable):
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
-        """Returns none: they are in one table, which `tombstones` reads."""
+        """Yields nothing: all tombstones are in one table, which `tombstones` reads."""
         del receipts
         return iter(())
 
 
 class PostgresSink(WindowTable):
-    """A table of PostgreSQL's that takes windows."""
+    """A table in PostgreSQL that receives windows."""
 
     store: PostgresStore
 
     def columns_to_come(self) -> Sequence[str]:
-        """Checks a table, too, that somebody made for windrow and that no run has bound yet."""
+        """Checks the columns, also of a table that somebody made and no run has bound yet."""
         with server.begin_read(self.store.table) as connection:
             check_table(connection, self.store.table, self.store.to_table_spec(self.columns))
         return super().columns_to_come()

@@ -1,6 +1,6 @@
 """The URL of a server: its hosts and database, and the secrets in it.
 
-Text only: nothing is opened, and no driver is needed.
+The module only handles text: it opens no connection and needs no driver.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ _PORT = 5432
 
 
 class ServerUrl(msgspec.Struct, frozen=True):
-    """A URL as libpq takes it.
+    """A URL in the form of libpq.
 
-    `hosts`: the server's hosts with their ports. `database`: its name. `secrets`: passwords, which
-    no message may show.
+    Attributes:
+        text: the URL itself.
+        hosts: the server's hosts with their ports.
+        database: the database's name.
+        secrets: passwords, which no message may show.
     """
 
     text: str
@@ -38,7 +41,7 @@ def server_url(text: str) -> ServerUrl:
     """Reads a URL.
 
     Raises:
-        ValueError: it names no database; says why, and quotes nothing of the URL.
+        ValueError: the URL is malformed, or lacks host or database; the text quotes no part of it.
     """
     if not text.isprintable() or " " in text:
         raise ValueError("holds spaces or control characters")
@@ -89,7 +92,7 @@ def server_url(text: str) -> ServerUrl:
 
 
 def _with_port(host: str, port: str) -> str:
-    """Adds the port to a host; a folder of sockets has none."""
+    """Adds the port to a host; a folder of sockets has no port."""
     if host.startswith("/"):
         return host.rstrip("/")
     named = host.rpartition(":")[2].isdecimal() and not host.endswith("]")

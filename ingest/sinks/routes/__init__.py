@@ -1,1 +1,1 @@
-"""One topic into several tables, with one receipt for a window."""
+"""The kind `routes`: one topic into several tables, with one receipt for each window."""

@@ -1,4 +1,4 @@
-"""Verifies several tables together, and that all of them have the same windows."""
+"""Verifies several tables together, and checks that all of them have the same windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _DO_ROUTE = (
 
 
 class RoutedAudit:
-    """`ports.sink.Audit` over several tables; `default_sink` is the one with the receipts."""
+    """The questions of verification, answered over several tables (`ports.sink.Audit`).
+
+    Args:
+        tables: the tables of the routes.
+        default_sink: the table with the receipts of whole windows.
+    """
 
     def __init__(self, tables: Sequence[Sink], default_sink: Sink) -> None:
         self._tables, self._default_sink = tables, default_sink
@@ -33,7 +38,7 @@ class RoutedAudit:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Names of the metadata columns, the same in all tables."""
+        """The names of the metadata columns, the same in all tables."""
         return self._audits[-1].metadata
 
     @property
@@ -41,7 +46,7 @@ class RoutedAudit:
         """None, because these tables have no primary key."""
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """Receipts of all windows; a window whose tables don't agree is unreadable."""
+        """Yields the receipts of all windows. A window whose tables don't agree is unreadable."""
         known_keys = set()
         tables = [
             (sink.identity, _by_key(audit))
@@ -73,9 +78,9 @@ class RoutedAudit:
         return set().union(*(audit.windows() for audit in self._audits))
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """Sums of the rows and offsets in all tables.
+        """Returns the sums of the rows and offsets in all tables.
 
-        Rows are read only where a message may have rows in two tables.
+        Rows are read only if a message may have rows in two tables.
         """
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
         for audit in self._audits:
@@ -121,7 +126,7 @@ def _receipt(committed: Committed | Unreadable) -> Receipt | Unreadable:
 def _check_tables(
     committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]
 ) -> Committed | Unreadable:
-    """Returns a window's receipt if each table that it names has these rows."""
+    """Returns a window's receipt if each table that it names has the rows that it names."""
     receipt, by_name = committed.receipt, dict(tables)
     for routed_rows in receipt.routed:
         table_receipt = by_name.get(routed_rows.table, {}).get(receipt.window.key)
@@ -165,7 +170,7 @@ def _count_distinct(
     names: Mapping[str, str],
     topic_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Counts the distinct offsets of some topic-partitions; takes eight bytes a row."""
+    """Counts the distinct offsets of some topic-partitions. It needs eight bytes a row."""
     topic, partition, offset = columns = [names[name] for name in ("topic", "partition", "offset")]
     read = [pa.Table.from_batches([batch.select(columns)]) for batch in batches]
     counted = (
@@ -181,6 +186,12 @@ def _count_distinct(
 
 
 def _sum_rows(held_rows: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
+    """Adds up the rows of one topic-partition in several tables.
+
+    Args:
+        held_rows: the rows in each table.
+        offsets: number of distinct offsets; None if no offset is in two tables.
+    """
     first = held_rows[0]
     return RowsHeld(
         first.topic,

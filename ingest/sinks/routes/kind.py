@@ -1,4 +1,4 @@
-"""Several tables as a kind of sink: its section of the spec."""
+"""The kind `routes`: its section of the spec."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RoutesSection(SinkSection):
                 seen_values.add(value)
 
     def location(self, folder: Path) -> str:
-        """Place of the table with the receipts."""
+        """Returns the place of the table with the receipts."""
         return self.other.location(folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
@@ -127,11 +127,12 @@ class RoutesSection(SinkSection):
         return self.other.dead_place(folder)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
-        """Dead letters of the table with the receipts."""
+        """Makes the table of dead letters that belongs to the table with the receipts."""
         return self.other.dead_letters(folder)
 
 
 def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+    """Yields an error if the mode of a table isn't append."""
     if table.get("mode", "append") != "append":
         yield (
             (*path, "mode"),
@@ -143,7 +144,7 @@ def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[Settin
 
 
 def _is_pattern(pattern: str) -> bool:
-    # Arrow is loaded only for a spec with a pattern
+    # Imported here: only a spec with a pattern loads Arrow.
     from windrow.ingest.sinks.routes.stage import Rule
 
     return Rule(pattern=pattern).is_readable()

@@ -22,9 +22,14 @@ Range: TypeAlias = tuple[str, int, int, int]
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """A split's rows in one table, with the table's own committables; stored as JSON.
+    """A split's rows in one table; stored as JSON.
 
-    `messages` is the number of messages that the rows came from.
+    Attributes:
+        table: the table's identity.
+        rows: number of rows.
+        messages: number of messages that the rows came from.
+        checksum: the checksum of the rows.
+        committables: the table's own committables.
     """
 
     table: str
@@ -35,7 +40,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
-    """Rows of one table, by the splits' ranges."""
+    """Returns the rows of one table, by the splits' ranges."""
     table_parts = (
         (s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows
     )
@@ -47,7 +52,7 @@ def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:
-    """Results of tasks for one table, with the table's own committables and counts."""
+    """Returns the results of tasks for one table, with the table's own committables and counts."""
     own_parts = (
         (s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop)))
         for s in staged
@@ -66,10 +71,13 @@ def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> li
 def receipt_for(
     parts: Mapping[Range, TableRows], receipt: Receipt, newest: Receipt | None
 ) -> Receipt:
-    """Receipt of one table: the window's, with other tables' messages counted as filtered.
+    """Returns the receipt of one table. Messages of other tables are counted as filtered.
 
-    `newest` is the table's newest receipt of the window. A dead-letter replay adds to its rows, and
-    names its attempt.
+    Args:
+        parts: the table's rows by split.
+        receipt: the window's receipt.
+        newest: the table's newest receipt of the window. A dead-letter replay adds its rows to
+            those of this receipt, and names the attempt of this receipt.
     """
     adds = (
         newest is not None
@@ -91,9 +99,9 @@ def receipt_for(
 def expected_routed(
     table: str, parts: Mapping[Range, TableRows], receipt: Receipt, older: Receipt | None
 ) -> Routed:
-    """Rows and checksum that a table must have of a window.
+    """Returns the rows and the checksum that a table must have of a window.
 
-    These are the parts' rows and, for a dead-letter replay, those of the receipt before.
+    These are the rows of `parts` and, for a dead-letter replay, those of the older receipt.
     """
     rows, checksum = (
         sum(part.rows for part in parts.values()),
@@ -106,7 +114,7 @@ def expected_routed(
 
 
 def to_empty_receipt(receipt: Receipt, generation: int) -> Receipt:
-    """A table's receipt without rows, for a generation from before the table existed."""
+    """Returns a table's receipt without rows, for a generation from before the table existed."""
     splits = tuple(_counts(s, None, None) for s in receipt.splits)
     changed = {
         "generation": generation,
@@ -119,12 +127,19 @@ def to_empty_receipt(receipt: Receipt, generation: int) -> Receipt:
 
 
 def to_routed(table: str, receipt: Receipt) -> Routed:
-    """A table's entry in the window's receipt."""
+    """Returns a table's entry in the window's receipt."""
     checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
     return Routed(table, receipt.counts.rows, checksum_text(checksum))
 
 
 def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
+    """Returns a split's counts for one table. Messages of other tables count as filtered.
+
+    Args:
+        counts: the split's counts for all tables.
+        part: the split's rows in the table; None if it has none.
+        base: counts of older rows that stay, in a dead-letter replay.
+    """
     rows, messages, checksum = (
         (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
     )

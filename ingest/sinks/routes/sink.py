@@ -1,25 +1,29 @@
 """Several tables as one sink: a window is committed to one table after the other.
 
-Each table is a sink of its own kind. Every window is committed to it, with its rows, if any, and
-with a receipt of its own, which counts messages of other tables as filtered. The last table has the
-rows that no route takes, and the receipt of the whole window. Until it has that receipt the window
-isn't committed, whatever the other tables have.
+Each table is a sink of its own kind. Every window is committed to each table, with the table's
+rows, if any, and with the table's own receipt. This receipt counts messages of other tables as
+filtered. The last table has the rows that no route takes, and the receipt of the whole window.
+Until the last table has that receipt, the window isn't committed, even if the other tables have
+it.
 
 A run dies between two tables:
 
-    1 A commits W to the first table.  2 A dies.  3 B runs W. The last table doesn't have W, so B
-    reads it again, from the same offsets.  4 B finds W in the first table with the same checksum,
-    and leaves it.  5 B commits W to the other tables, the last one last.
+1. A commits W to the first table.
+2. A dies.
+3. B runs W. The last table doesn't have W, so B reads it again, from the same offsets.
+4. B finds W in the first table with the same checksum, and leaves it.
+5. B commits W to the other tables, and to the last table at the end.
 
-Two runs of a window:
+Two runs of a window race:
 
-    1 A and B find W in no table.  2 A commits to the first table; B finds W there, with the same
-    rows, and goes on.  3 In the last table one of them commits, and the other one finds W. Either
-    may be first in any table, for both have the same rows.
+1. A and B find W in no table.
+2. A commits to the first table. B finds W there, with the same rows, and goes on.
+3. One of them commits to the last table, and the other one finds W there. Either may be first
+   in any table, because both have the same rows.
 
 If they don't have the same rows (the schema, a transform or the routes changed in between), the
-later one is refused at the table with other rows: else one receipt would count rows of two
-attempts.
+later run is refused at the first table with other rows. Otherwise one receipt would count rows
+of two attempts.
 """
 
 from __future__ import annotations
@@ -73,16 +77,16 @@ class RoutedSink:
     """A sink over several tables (`ports.sink.Sink`).
 
     Args:
-        by: what a row is routed by: a column, a header or the topic.
+        routed_by: whether rows are routed by a column, a header or the topic.
         name: the name of the column or header.
-        routes: the tables with their rules; the first rule that takes a row counts.
-        other: the table of all other rows, with the receipts of windows.
-        rows: the columns of a row without metadata columns; or a function that loads them.
+        routes: the tables with their rules. The first rule that takes a row counts.
+        default_sink: the table of all other rows, with the receipts of windows.
+        rows: the columns of a row without metadata columns, or a function that loads them.
         metadata: names of the metadata columns.
 
     Raises:
-        SpecError: two tables are the same, or one is in the other's folder; a table's kind can't be
-            used here; or rows can't be routed so.
+        SpecError: two tables are the same, one is in the other's folder, or the rows have no
+            column to route by.
     """
 
     def __init__(
@@ -116,12 +120,12 @@ class RoutedSink:
 
     @property
     def identity(self) -> str:
-        """Identity of the last table, so that a pipeline may begin with that table alone."""
+        """The identity of the last table. So a pipeline may begin with that table alone."""
         return self._default_sink.identity
 
     @property
     def capabilities(self) -> Capabilities:
-        """A window is committed to one table after the other."""
+        """The promises of this sink: a window is committed to one table after the other."""
         return Capabilities(atomic="table")
 
     def is_at(self, identity: str) -> bool:
@@ -144,7 +148,10 @@ class RoutedSink:
         return self._default_sink.owner()
 
     def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
-        """Prepares the last table first: the pipeline that owns it may go on."""
+        """Prepares all tables, the last table first.
+
+        If the last table has another owner, no other table is touched.
+        """
         assert self._checked_router
         for sink in (self._default_sink, *self._tables):
             sink.prepare(owner, replaced)
@@ -164,10 +171,12 @@ class RoutedSink:
         return self._default_sink.looks(windows)
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
-        """Leaves out the windows with rows in a table that lacks them: it is an older copy.
+        """Returns the windows that are committed in all tables with rows of them.
 
-        A table that was added later lacks windows, too: those before its first one. Of these the
-        newest receipt alone is read, which names the table only if that had the window.
+        A table may lack a window with rows in it, if it was restored from an older copy. Such a
+        window is left out. A table that was added later lacks windows too: all windows before
+        its first one. Only the newest receipt of these windows is read. It names the table only
+        if the table had the window.
         """
         committed_windows = self._default_sink.committed(windows)
         for sink in self._tables:
@@ -190,7 +199,7 @@ class RoutedSink:
         self._default_sink.wait_until_decided()
 
     def size(self) -> None:
-        """Returns None: one table's size isn't that of all."""
+        """Returns None, because no single table has the size of all."""
 
     def receipt_text(self, receipt: Receipt) -> str:
         return self._default_sink.receipt_text(receipt)
@@ -209,11 +218,11 @@ class RoutedSink:
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """Commits to the other tables, then to the last one.
+        """Commits to the other tables, then to the last table.
 
         Raises:
-            RefusedError: a table has other rows of this window; or a table that no route names has
-                rows of it.
+            RefusedError: a table has other rows of this window, or a table that no route names
+                has rows of it.
         """
         receipt = msgspec.structs.replace(receipt, routed=())
         newest = self._default_sink.look(receipt.window)
@@ -265,8 +274,8 @@ class RoutedSink:
     ) -> Receipt | Unknown | None:
         """Returns a table's newest receipt of the window.
 
-        A table that was added after the window's first commit first gets the earlier generations,
-        without rows.
+        If the table was added after the window's first commit, the earlier generations are
+        first committed to it, without rows.
         """
         committed = sink.look(receipt.window)
         table_receipt = None if committed is None else committed.receipt
@@ -297,10 +306,11 @@ class RoutedSink:
                 )
 
     def _refuse_conflicts(self, receipt: Receipt) -> None:
-        """Refuses what the last table would refuse, before any other table has the rows.
+        """Refuses a window that the last table would refuse, before any other table has the rows.
 
-        A table with all windows refuses an overlap by itself. One that was added later doesn't have
-        all windows, and then all receipts are read. The adjacent windows show which case it is.
+        A table with all windows refuses an overlap by itself. A table that was added later
+        doesn't have all windows, and then all receipts are read. The adjacent windows show
+        whether a table was added later.
         """
         previous, following = neighbours = receipt.adjacent_windows
         adjacent = [window for window in neighbours if window is not None]
@@ -323,7 +333,7 @@ class RoutedSink:
 
 
 def _rows_in(sink: Sink, newest: Committed | None) -> int | None:
-    """The number of a window's rows in a table; None if its receipt doesn't name the table."""
+    """Returns the number of a window's rows in a table; None if its receipt lacks the table."""
     entries = () if newest is None else newest.receipt.routed
     return {table_rows.table: table_rows.rows for table_rows in entries}.get(sink.identity)
 
@@ -350,10 +360,10 @@ def refuse_shared_tables(tables: Sequence[Sink], default_sink: Sink) -> None:
     """Refuses routes to the same table, or to tables in each other's folders, also through links.
 
     A second commit to one table would find the window there already, and leave out its rows. A
-    table in another table's folder loses its files to the other one's clean-up.
+    table in another table's folder loses its files to the other table's clean-up.
 
     Raises:
-        SpecError: the error names the two.
+        SpecError: there are such tables; the error names two of them.
     """
     sinks = (*tables, default_sink)
     for sink, another in combinations(sinks, 2):
@@ -379,7 +389,7 @@ def refuse_shared_tables(tables: Sequence[Sink], default_sink: Sink) -> None:
 
 
 def _folders(identities: Iterable[str]) -> list[str]:
-    """Folders of those tables that are folders: their identities without the kind."""
+    """Returns the folders of the tables that are folders: their identities without the kind."""
     places = (identity.partition(":")[2] for identity in identities)
     return [folder for folder in places if is_url(folder) or Path(folder).is_absolute()]
 

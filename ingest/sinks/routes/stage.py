@@ -23,13 +23,18 @@ By = Literal["column", "header", "topic"]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Rule of one table: its values, or a pattern (RE2) that matches a whole value."""
+    """The rule of one table.
+
+    Attributes:
+        values: the values that lead to the table.
+        pattern: a pattern (RE2) that matches a whole value; None if there are values.
+    """
 
     values: tuple[str, ...] = ()
     pattern: str | None = None
 
     def is_readable(self) -> bool:
-        """Returns whether RE2 accepts the pattern, by itself and in parentheses.
+        """Returns whether RE2 accepts the pattern, both alone and in parentheses.
 
         In parentheses alone, `a)|(b` would be accepted too.
         """
@@ -42,7 +47,7 @@ class Rule(msgspec.Struct, frozen=True):
         return True
 
     def takes(self, texts: pa.Array) -> npt.NDArray[np.bool_]:
-        """Mask of the texts, or bytes, that the rule takes; none of them is null."""
+        """Returns the mask of the texts, or bytes, that the rule takes. None of them is null."""
         if self.pattern is not None:
             mask = pc.match_substring_regex(texts, _anchored(self.pattern))
         else:
@@ -54,10 +59,13 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Router(msgspec.Struct, frozen=True):
-    """Rules in their order; the first one that takes a row's value counts. Picklable.
+    """Rules in their order. The first rule that takes a row's value counts. Picklable.
 
-    `routed_by` says whether the value is that of a column, that of the last header with a name, or
-    the topic. `name` is the column's or the header's.
+    Attributes:
+        routed_by: whether the value is that of a column, that of the last header with the name,
+            or the topic.
+        name: the name of the column or header.
+        rules: the rules.
     """
 
     routed_by: By
@@ -87,9 +95,12 @@ class Router(msgspec.Struct, frozen=True):
             )
 
     def rules_of(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        """Index of each row's rule; for a row that no rule takes, the number of rules."""
+        """Returns the index of each row's rule.
+
+        A row that no rule takes gets the number of rules.
+        """
         distinct = self._values(rows, messages).dictionary_encode()
-        # the last one is for null
+        # The last element is the rule of null.
         rule_of = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
         for number, rule in reversed(list(enumerate(self.rules))):
             rule_of[:-1][rule.takes(distinct.dictionary)] = number
@@ -109,14 +120,14 @@ class Router(msgspec.Struct, frozen=True):
 
 
 def _anchored(pattern: str) -> str:
-    """The pattern with anchors, so that it matches whole values."""
+    """Returns the pattern with anchors, so that it matches whole values."""
     return f"^(?:{pattern})$"
 
 
 def parts_by_table(
     tables: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
 ) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
-    """Splits rows and their messages by table; they keep their order."""
+    """Splits rows and their messages by table. They keep their order."""
     used = np.unique(tables)
     if len(used) == 1:
         return [(int(used[0]), rows, messages)]
@@ -128,9 +139,12 @@ def parts_by_table(
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable.
+    """Makes stagers on executors. Picklable.
 
-    `tables` has the identity and the factory of each table in the order of the rules, `other` last.
+    Attributes:
+        router: the rules.
+        tables: the identity and the factory of each table, in the order of the rules. The table
+            of all other rows is last.
     """
 
     router: Router
@@ -142,14 +156,14 @@ class RoutedStagerFactory(msgspec.Struct, frozen=True):
 
 
 class RoutedStager:
-    """`ports.sink.Stager` over the stagers of the tables."""
+    """A stager over the stagers of the tables (`ports.sink.Stager`)."""
 
     def __init__(self, router: Router, tables: Sequence[tuple[str, Stager]]) -> None:
         self._router, self._tables = router, tables
         self._messages = [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stages rows, after all tables have checked theirs."""
+        """Stages rows, after all tables have checked their rows."""
         if not rows.num_rows:
             return
         tables = self._router.rules_of(rows, messages)
@@ -161,7 +175,7 @@ class RoutedStager:
             take()
         for table, _, part_messages in parts:
             offsets = part_messages["offset"].to_numpy()
-            # a message's rows are never in two batches
+            # The rows of one message are never in two batches.
             self._messages[table] += int(np.count_nonzero(np.diff(offsets))) + 1
 
     def _ready(
@@ -173,7 +187,11 @@ class RoutedStager:
     ) -> Callable[[], None]:
         """Checks a table's rows; returns a function that stages them.
 
-        `numbers` are the rows' positions in the batch.
+        Args:
+            numbers: the rows' positions in the batch.
+            stager: the table's stager.
+            rows: the rows.
+            messages: the message of each row.
         """
         if not isinstance(stager, CheckingStager):
             return partial(stager.add, rows, messages)
@@ -184,7 +202,7 @@ class RoutedStager:
             raise
 
     def finish(self) -> Staging:
-        """Finishes all stagers; gives a committable for each table that has rows."""
+        """Finishes all stagers; returns a committable for each table that has rows."""
         done = [stager.finish() for _, stager in self._tables]
         parts = [
             TableRows(name, staging.rows, messages, staging.checksum, staging.committables)

@@ -1,11 +1,11 @@
-"""Stores a column's values in SQLite, which has integers, reals, texts and blobs; and reads them.
+"""Converts column values to SQLite's integers, reals, texts and blobs, and back.
 
 integers, true and false    INTEGER
-floats                      REAL; NaN as the text NaN, and -0.0 as the blob -0.0: SQLite itself
-                            would make NULL and 0.0 of them
+floats                      REAL; NaN as the text NaN, and -0.0 as the blob -0.0, because
+                            SQLite converts them to NULL and 0.0
 text, bytes                 TEXT, BLOB
-dates and times             TEXT, as SQLite's own functions read and order them
-decimals                    TEXT, all of their digits
+dates and times             TEXT that SQLite's own functions can read and order
+decimals                    TEXT with all digits
 lists, structs, maps        TEXT, JSON as in a Kafka topic (`sinks.kit.columns.json_columns`)
 """
 
@@ -35,7 +35,7 @@ _NATIVE = (
 
 
 def declared(kind: pa.DataType) -> str | None:
-    """The type in SQLite for an Arrow type; None if no column can hold its values."""
+    """Returns the type in SQLite for an Arrow type; None if no column can hold its values."""
     if pa.types.is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
         inner = [kind.field(i).type for i in range(kind.num_fields)]
         return "TEXT" if inner and all(map(declared, inner)) else None
@@ -60,6 +60,7 @@ def _values(array: pa.Array) -> list[Any]:
 
 
 def _numbers(array: pa.Array) -> list[Any]:
+    """Converts numbers to Python's; NaN and -0.0 get the forms of this module's table."""
     numbers = pc.fill_null(array, 0).to_numpy()
     values: list[Any] = numbers.tolist()
     if pa.types.is_floating(array.type):
@@ -74,15 +75,16 @@ def _numbers(array: pa.Array) -> list[Any]:
 
 
 def _texts(array: pa.Array) -> pa.Array:
+    """Converts dates, times, decimals and nested values to texts."""
     if pa.types.is_nested(array.type):
         return pc.if_else(array.is_valid(), json_texts(array).cast(_TEXT), pa.scalar(None, _TEXT))
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        # Arrow is slow to write the Z
+        # Arrow itself writes the Z slowly.
         return concat_texts(array.view(pa.timestamp("us")).cast(_TEXT), "Z")
     texts = array.cast(_TEXT)
     if not pa.types.is_decimal(array.type):
         return texts
-    odd = pc.fill_null(pc.match_substring(texts, "E"), fill_value=False)  # as 1E-9
+    odd = pc.fill_null(pc.match_substring(texts, "E"), fill_value=False)  # for example 1E-9
     plain = [f"{Decimal(text):f}" for text in texts.filter(odd).to_pylist()]
     return pc.replace_with_mask(texts, odd, pa.array(plain, _TEXT))
 
@@ -91,12 +93,12 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, location: str) 
     """Converts rows of SQLite's driver to a batch.
 
     Args:
-        rows: from the table.
+        rows: the rows that the driver returned.
         schema: the columns of the rows.
-        location: the table's, for errors.
+        location: the table's name, for errors.
 
     Raises:
-        RefusedError: a value isn't one that windrow writes; names its column.
+        RefusedError: windrow can't have written a value; the error names its column.
     """
     columns = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
@@ -112,6 +114,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, location: str) 
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Converts a column of the driver's values to Arrow."""
     if pa.types.is_nested(kind):
         return pa.array([None if v is None else parse_json(v, kind) for v in values], kind)
     if pa.types.is_floating(kind):

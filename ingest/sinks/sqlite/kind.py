@@ -1,4 +1,4 @@
-"""Tables in SQLite as a kind of sink: its section of the spec."""
+"""The kind `sqlite`: its section of the spec."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SqliteSection(SinkSection):
     ] = Field(description="The table in it. Dead letters go to `<table>_dead`.")
 
     def location(self, folder: Path) -> str:
-        """The file and, behind a `#`, the table."""
+        """Returns the file's path, a `#`, and the table's name."""
         return f"{absolute(self.path, folder)}#{self.table}"
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:

@@ -21,10 +21,16 @@ _NETWORK = (
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
-    """Refuses a file on a network file system, where file locks don't work, if Linux says so.
+    """Refuses a file on a network file system, where file locks don't work.
+
+    Only Linux lists its file systems; on other systems the file passes.
+
+    Args:
+        path: the file's path.
+        mounts: the file with the list of mounted file systems.
 
     Raises:
-        SpecError: names the file system.
+        SpecError: the file is on such a file system; the error names it.
     """
     with suppress(OSError):
         mounted = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]

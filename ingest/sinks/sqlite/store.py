@@ -1,7 +1,7 @@
-"""A table in an SQLite file as a table store: pessimistic.
+"""A table in an SQLite file as a table store, with pessimistic commits.
 
-`BEGIN EXCLUSIVE` keeps other writers out from the look to the COMMIT, so a put meets no conflict:
-rows, receipt, offsets and notes are in the file together, or not at all.
+`BEGIN EXCLUSIVE` locks other writers out from the look to the COMMIT, so a put meets no
+conflict. Rows, receipt, offsets and notes are in the file together, or not at all.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.sinks.sqlite.network_disk import refuse_network
 
 _FORM = 2
-"""The version of windrow's own tables. A table's `id` is in the name of its index, too."""
+"""The version of windrow's own tables.
+
+A table's `id` in `windrow_tables` is also part of the name of the table's index.
+"""
 
 _OWN = """
 CREATE TABLE IF NOT EXISTS windrow_tables (
@@ -92,7 +95,7 @@ _WINDOWS = """
 SELECT coalesce(CAST(window AS TEXT), '') AS window FROM windrow_receipts WHERE id = :id AND {some}
 UNION SELECT coalesce(CAST(window AS TEXT), '') FROM windrow_offsets WHERE id = :id AND {some}
 """
-"""A window that has offsets was committed, even if its receipt is missing."""
+"""A window with offsets was committed, even if its receipt is missing."""
 
 _RECEIPTS = f"""
 SELECT w.window, r.receipt, r.sha256, r.version, o.ranges
@@ -112,8 +115,10 @@ SELECT mine, CASE WHEN EXISTS (
 ) THEN (SELECT count(*) FROM {table}) - mine ELSE 0 END
 FROM (SELECT count(*) AS mine FROM {table} WHERE {window} = :key)
 """
-"""Counts the rows of a window; and all others of a table that may lose some by an INSERT: one with
-a trigger, or with ON CONFLICT REPLACE in its definition.
+"""Counts the rows of a window, and all other rows if an INSERT may remove some of them.
+
+An INSERT may remove rows of a table with a trigger, or with ON CONFLICT REPLACE in its
+definition.
 """
 
 _AGAIN = "Fix that, then run it again: it looks first."
@@ -185,7 +190,7 @@ class SqliteStore:
     def check_write(self) -> None:
         refuse_network(self.path)
         refuse_unwritable(str(Path(self.path).parent))
-        # closing the file would end this process's locks on it, which SQLite's connections hold
+        # The file isn't opened, because closing it would end this process's locks on it.
         if Path(self.path).exists() and not os.access(self.path, os.W_OK):
             kind, problem, advice = _ERRORS[sqlite3.SQLITE_READONLY]
             raise kind(f"the database {self.path} {problem}", "setup", advice)
@@ -202,9 +207,10 @@ class SqliteStore:
                 database.execute("COMMIT")
 
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
+        """Creates windrow's own tables if they are missing, and the table with its index."""
         for statement in _OWN.split(";"):
             database.execute(statement)
-        # a table of this name may have been dropped
+        # An earlier table with this name may have been dropped.
         for own_table in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
             database.execute(f"DELETE FROM windrow_{own_table} WHERE {of_it}", [self.table])  # noqa: S608
@@ -236,14 +242,15 @@ class SqliteStore:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
-        # the file of somebody else stays as it is
+        # First without a lock, which would change the file's mode: a file of another program
+        # stays unchanged.
         with self.reading() as state:
             pass
         if state is None:
             yield None
             return
-        # readers of a file without a write-ahead log are waited for here: else an INSERT and the
-        # COMMIT would wait for them
+        # If the file has no write-ahead log, this waits for its readers. Without that an INSERT
+        # and the COMMIT would wait for them.
         with self._transaction("BEGIN EXCLUSIVE") as database:
             yield self._open_table(database)
 
@@ -251,12 +258,12 @@ class SqliteStore:
         return SqliteStagerFactory(self.staged.uri, layout, window.key)
 
     def _open_table(self, database: sqlite3.Connection) -> SqliteState | None:
-        """Opens the table; None if there is none.
+        """Opens the table; None if it doesn't exist.
 
         Raises:
             SpecError: something else has this name, or the file is a ledger.
-            RefusedError: somebody changed the table, or windrow's row of it, so that it can't be
-                told whose rows these are, or which columns they had.
+            DamagedError: windrow's row of the table is damaged.
+            RefusedError: another program changed the table, and it lacks columns or its index.
         """
         if _has_table(database, "windrow_ledger_2"):
             raise SpecError(
@@ -298,15 +305,16 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, begin: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """Opens a transaction, which is rolled back unless it is committed.
+        """Opens a transaction. It is rolled back unless it is committed.
 
         Args:
             begin: the statement that begins it.
-            mode: `rwc` makes the file.
+            mode: SQLite's mode of the file; `rwc` creates the file.
         """
         uri = f"{Path(self.path).as_uri()}?mode={mode}"
         try:
-            # DuckDB, which counts rows, reads a scan by another thread than the one that began it
+            # check_same_thread is off, because DuckDB counts rows, and continues a scan in another
+            # thread.
             opened = sqlite3.connect(
                 uri, 0, isolation_level=None, check_same_thread=False, uri=True
             )
@@ -315,21 +323,21 @@ class SqliteStore:
                     lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
                 ):
                     if begin != "BEGIN":
-                        # In this mode readers and a commit don't wait for each other. SQLite
-                        # refuses it while somebody uses the file in the mode before.
+                        # In WAL mode readers and a commit don't wait for each other. SQLite
+                        # refuses the change while another connection uses the file in the old mode.
                         with suppress(sqlite3.OperationalError):
                             database.execute("PRAGMA journal_mode = WAL")
                     database.execute(f"PRAGMA busy_timeout = {self.wait_seconds * 1000:.0f}")
-                    # a commit survives a loss of power
+                    # With EXTRA a commit survives a loss of power.
                     database.execute("PRAGMA synchronous = EXTRA")
                     database.execute(begin)
-                    # SQLite takes the snapshot at the first read
+                    # The snapshot begins with the first read, not with BEGIN.
                     database.execute("SELECT 1 FROM sqlite_master").fetchone()
                 yield database
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             kind, problem, advice = _ERRORS.get(code, (UnreachableError, "can't be used", _AGAIN))
-            # Python's own error would quote the text
+            # An error of Python's own would quote the text.
             reason = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
             raise kind(f"the database {self.path} {problem}: {reason}", "commit", advice) from error
 
@@ -357,7 +365,7 @@ class SqliteState:
         """Refuses a table without its index, or without columns of its rows.
 
         Raises:
-            RefusedError: says how they come back.
+            RefusedError: they are missing; the error says how to restore them.
         """
         table, index = self._table, f"windrow_{self._table_id}"
         query = (
@@ -392,7 +400,7 @@ class SqliteState:
         return self.notes().get(name)
 
     def notes(self) -> Mapping[str, int]:
-        # one that somebody damaged was never put
+        # A note with a damaged value counts as never put.
         query = "SELECT name, value FROM windrow_notes WHERE id = ? AND typeof(value) = 'integer'"
         return dict(self._run_query(query))
 
@@ -431,7 +439,7 @@ class SqliteState:
         return {key for (key,) in self._database.execute(query, values)}
 
     def size(self) -> None:
-        """Returns None: SQLite would have to count the rows."""
+        """Returns None, because SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         return Evolution.compare_added(self._columns, columns, self._store.location).changes
@@ -445,7 +453,7 @@ class SqliteState:
             f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE"  # noqa: S608
             f" {condition}"
         )
-        # from the size of each batch follows how many rows the next one may have
+        # The size of each batch decides how many rows the next batch may have.
         cursor, count = self._database.execute(query, values), 64
         while rows := cursor.fetchmany(count):
             batch = batch_of(rows, read, self._store.location)
@@ -476,12 +484,13 @@ class SqliteState:
         return Written(version)
 
     def _put_receipt(self, receipt: Receipt, text: str, insert: str = "INSERT") -> None:
-        """Puts a window's receipt and its ranges in the place of those before.
+        """Replaces a window's receipt and its ranges.
 
         Args:
-            receipt: of the window.
-            text: the receipt as it is kept.
-            insert: the statement for ranges, which says what becomes of another window's.
+            receipt: the window's receipt.
+            text: the receipt as it is stored.
+            insert: the statement that inserts ranges. It decides what happens to equal ranges
+                of another window.
         """
         execute, table_id, key = self._database.execute, self._table_id, receipt.window.key
         execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
@@ -495,19 +504,20 @@ class SqliteState:
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         receipt = from_json(text, Receipt)
-        # the row may be under another window's key
+        # The row may have got another window's key.
         proven = self._database.execute(
             "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?",
             [self._table_id, receipt_digest(window.key, receipt, text)],
         )
         if not proven.rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")
-        # its ranges may be under another key, too
+        # Its ranges may have got another key too.
         self._put_receipt(receipt, text, "INSERT OR REPLACE")
         if not dry_run:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
+        """Adds the columns that the table lacks."""
         evolved_columns = Evolution.compare_added(
             self._columns, columns, self._store.location
         ).columns
@@ -522,12 +532,13 @@ class SqliteState:
         """Inserts the rows of staged files, one batch at a time.
 
         Args:
-            key: of the window.
+            key: the window's key.
             staged: committables of the files.
             replaces: whether the window's rows in the table are removed.
 
         Raises:
-            RefusedError: the table has more or fewer rows by it, of this window or of others.
+            RefusedError: the table has too many or too few rows after that, of this window or
+                of others.
         """
         folder, table, window = self._store.staged.folder, self._table, self._window
         files = self._store.staged.decode_committables(staged)
@@ -565,7 +576,7 @@ class SqliteState:
 
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, str]]:
-    """A condition on a column, and its values."""
+    """Returns a condition on a column, and the values of its parameters."""
     return (
         ("TRUE", {})
         if keys is None
@@ -574,7 +585,7 @@ def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, st
 
 
 def _has_table(database: sqlite3.Connection, name: str) -> bool:
-    """Returns whether the file has a table or a view of this name."""
+    """Returns whether the file has a table or a view with this name."""
     query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
     return database.execute(query, [name]).fetchone() is not None
 
@@ -588,7 +599,13 @@ def _defined(field: pa.Field) -> str:
 
 
 class SqliteStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable; `window`: the window's key."""
+    """Makes stagers on executors. Picklable.
+
+    Attributes:
+        uri: the place of the staged files.
+        layout: the columns of a staged batch.
+        window: the window's key.
+    """
 
     uri: str
     layout: Layout

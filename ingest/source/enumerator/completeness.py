@@ -2,30 +2,35 @@
 
 Pure.
 
-A topic-partition's watermark is the highest label that its log is proven to have
-passed: a boundary's mark under that label is `settled`, or the window that begins there
-has been committed, and at least half of the messages that it read there are from then or
-later. (A log of few messages ends before the label when the boundary is frozen; they come
-before the next one is.) The pipeline's watermark is the lowest of those of its
-topic-partitions, never the highest: one that lags may still bring messages of hours that
-all others have passed (`linkedin/Hoptimator` took the newest timestamp and called windows
-complete too early). An idle topic-partition holds
-the lowest watermark back, so it may be exempt, but only if that is safe or was asked
-for:
+A topic-partition has passed a label if one of these is true:
 
-- Its topic is stamped by the broker (LogAppendTime). At the stable `end` nothing older
-  than the label can come any more, because the boundary was frozen after it.
-  (`DataSQRL/flink-sql-runner` takes idle partitions as done on LogAppendTime only,
-  too.)
-- `idle: exempt` (Flink's `withIdleness` of a source): the user declares idle
+- The boundary's mark under that label is `settled`.
+- The window that begins at the label is committed, and at least half of the messages that
+  it read there are stamped at the label or later. (In a log with few messages, these messages
+  arrive after the boundary is frozen, so its mark isn't `settled`.)
+
+A topic-partition's watermark is the highest label that it has passed. The pipeline's
+watermark is the lowest one of its topic-partitions. It is never the highest: a
+topic-partition that lags may still bring messages of hours that all others have passed.
+(`linkedin/Hoptimator` took the newest timestamp and called windows complete too early.)
+
+An idle topic-partition holds the pipeline's watermark back. It is exempt in three cases:
+
+- Its topic is stamped by the broker (LogAppendTime), and its mark is the stable `end`. No
+  message older than the label can come any more, because the boundary was frozen after
+  the label. (`DataSQRL/flink-sql-runner` takes idle partitions as done on LogAppendTime
+  only, too.)
+- The user sets `idle: exempt` (Flink's `withIdleness` of a source), which declares idle
   topic-partitions as done.
 - Its mark is `removed`: the topic isn't read any more.
 
-Other marks prove nothing by themselves: `open` (a transaction may bring older messages, also on a
-topic that the broker stamps), `log_start`, `position`, and `clamped`. A mark that was
-moved down to a settled upper neighbour needs no proof of its own: the neighbour's label
-is higher and counts anyway. A mark that was moved up to its lower neighbour may have
-been the end of the log.
+Other marks prove nothing by themselves:
+
+- `open`: a transaction may bring older messages, also on a topic that the broker stamps.
+- `log_start` and `position`.
+- `clamped`: a mark that was moved down to a settled upper neighbour needs no proof of its
+  own, because the neighbour's higher label counts anyway. A mark that was moved up to its
+  lower neighbour may have been the end of the log.
 """
 
 from __future__ import annotations
@@ -54,10 +59,14 @@ Idle = Literal["wait", "exempt"]
 class WindowState(msgspec.Struct, frozen=True):
     """The state of a committed window, as all boundaries and receipts show it now.
 
-    `late` and `early` messages are in this window, and have timestamps before and after
-    its hours. `late_elsewhere` messages have timestamps in its hours and are in later
-    windows. A receipt may count an old window together with all windows before it; then
-    `late_elsewhere` includes those.
+    Attributes:
+        state: see `State`.
+        watermark: the pipeline's watermark.
+        late: the number of messages in this window with timestamps before its hours.
+        early: the number of messages in this window with timestamps after its hours.
+        late_elsewhere: the number of messages in later windows with timestamps in this
+            window's hours. A receipt may count an old window together with all windows
+            before it; then this number includes those.
     """
 
     state: State
@@ -68,11 +77,13 @@ class WindowState(msgspec.Struct, frozen=True):
 
 
 class Completeness(msgspec.Struct, frozen=True):
-    """The pipeline's watermark, what holds it back, and the states of its windows by key.
+    """The pipeline's watermark, and the states of its windows.
 
-    `watermark` is None if not even one label is proven. `holding`: the topic-partitions
-    that have to pass the watermark before it rises; empty if it is at the newest
-    boundary.
+    Attributes:
+        watermark: None if no label is proven.
+        holding: the topic-partitions that have to pass the watermark before it rises;
+            empty if the watermark is at the newest boundary.
+        windows: the state of each committed window, by the window's key.
     """
 
     watermark: datetime | None
@@ -86,12 +97,12 @@ def assess(
     append_time: frozenset[str],
     idle: Idle,
 ) -> Completeness:
-    """Says how complete each committed window is.
+    """Returns how complete each committed window is.
 
-    Micro-batches have no hours and are left out. A window that was complete never
-    becomes open again, whatever boundaries are frozen later: a topic-partition that is
-    new in a boundary holds back only the windows from there on, since none of its
-    messages can be in an earlier one.
+    Micro-batches have no hours and are left out. A complete window never becomes open
+    again, whatever boundaries are frozen later. A topic-partition that is new in a boundary
+    holds back only the windows after that boundary, because earlier windows hold none of
+    its messages.
 
     Args:
         boundaries: the frozen boundaries, in ascending order of their labels.
@@ -115,10 +126,10 @@ def assess(
 
 
 def _settled_since(receipts: Iterable[Receipt]) -> set[tuple[TopicPartition, Label]]:
-    """Returns where windows begin, by topic-partition, whose own messages settle that start.
+    """Returns the window starts that the windows' own messages settle, by topic-partition.
 
-    At least half of the messages that the window read there are of its hours, or later: the
-    settled rule (`ingest.source.enumerator.label_cut`).
+    A start is settled if at least half of the messages that the window read there are
+    stamped at the start or later (the settled rule of `ingest.source.enumerator.label_cut`).
     """
     read, late = Counter[tuple[TopicPartition, Label]](), Counter[tuple[TopicPartition, Label]]()
     for receipt in receipts:
@@ -139,10 +150,10 @@ def _watermark(
     append_time: frozenset[str],
     idle: Idle,
 ) -> tuple[datetime | None, tuple[TopicPartition, ...]]:
-    """The pipeline's watermark, and the topic-partitions that hold it back.
+    """Returns the pipeline's watermark, and the topic-partitions that hold it back.
 
-    The watermark is the highest label that, at some boundary, all topic-partitions have
-    passed. One pass over the boundaries.
+    The watermark is the highest label that all topic-partitions of some boundary have
+    passed. It is found in one pass over the boundaries.
     """
     passed: dict[TopicPartition, datetime] = {}
     watermark: datetime | None = None
@@ -169,23 +180,23 @@ def _watermark(
 
 
 def least_passed(passed: Iterable[datetime | None], label: datetime) -> datetime | None:
-    """The lowest of the passed labels and the boundary's own label.
+    """Returns the lowest of the passed labels and the boundary's own label.
 
-    None if a topic-partition has passed none.
+    It is None if a topic-partition has passed no label.
     """
     labels = [label, *passed]
     return None if None in labels else min(filter(None, labels))
 
 
 def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:
-    """Returns whether a mark proves that nothing from before its label will come any more."""
+    """Returns whether a mark proves that no message from before its label can still come."""
     return mark.origin in {"settled", "removed"} or (
         mark.origin == "end" and (idle == "exempt" or mark.topic in append_time)
     )
 
 
 def _late_elsewhere(receipts: Iterable[Receipt]) -> Counter[str]:
-    """Counts the messages of each window's hours that are in later windows, by its key."""
+    """Counts the late messages in later windows, by the key of the window of their hours."""
     late = Counter[str]()
     for receipt in receipts:
         for split in receipt.splits:

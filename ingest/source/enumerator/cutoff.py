@@ -1,9 +1,9 @@
 """Logs that were cut off below a frozen mark.
 
-An unclean leader election or a lost disk does that. What such a log held behind its new
-end is gone. New messages get offsets that windows have already passed, so they are in
-no window. A window without anything to read below such a mark must therefore not pass
-as an empty one.
+An unclean leader election or a lost disk cuts a log off. All messages after its new end
+are gone. New messages get offsets that windows have already passed, so they are in
+no window. A window that has nothing to read below such a mark must therefore not pass
+as an empty window.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ WAY_OUT = (
 def cut_off(
     marks: Iterable[Mark], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[Mark, int]]:
-    """The marks that lie above the end of their log, each with that end. Pure.
+    """Finds the marks above the end of their log, and returns each with that end. Pure.
 
-    The ends are high watermarks. A mark is not checked if its log's end isn't given, or
-    if its topic was gone when the mark was made (`removed`).
+    A mark is skipped if its log's end isn't given, or if its topic was gone when the mark
+    was made (`removed`).
+
+    Args:
+        marks: the marks of a boundary.
+        ends: the high watermarks.
     """
     return {
         m.tp: (m, ends[m.tp])
@@ -42,9 +46,12 @@ def cut_off(
 
 
 def describe_cutoff(mark: Mark, end: int | None, label: Label) -> str:
-    """Describes the problem, in words that follow the topic-partition's name.
+    """Describes the cut-off in words that follow the topic-partition's name.
 
-    `end`: the end of the log; None if the log has grown again.
+    Args:
+        mark: the frozen mark.
+        end: the end of the log; None if the log has grown again.
+        label: the label of the mark's boundary.
     """
     if end is None:
         return (
@@ -65,7 +72,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
             transaction holds back the stable end only.
         source: the source; with `on_loss` "skip" nothing is asked.
         label: the boundary's label.
-        suspects: its marks whose logs seem to end below them; usually none.
+        suspects: the boundary's marks whose logs seem to end below them; usually none.
 
     Raises:
         CutOffError: names the first topic-partition, its mark and the log's end. One
@@ -78,7 +85,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
 
 
 def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
-    """The error for a mark of a log that was cut off, with what to do."""
+    """Makes the error, with advice, for a mark of a log that was cut off."""
     words = describe_cutoff(mark, end, label)
     return CutOffError(
         words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset
@@ -88,11 +95,11 @@ def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
 def confirmed_cut_off(
     broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
-    """The marks below which their logs were surely cut off, in order.
+    """Returns the marks below which their logs were surely cut off, in order.
 
-    With each mark comes the end of its log, or None if the log has grown again over the
-    mark. Only topics that exist are asked for, and they are asked again, some time
-    apart, before an answer is believed.
+    Each mark comes with the end of its log, or with None if the log has grown again
+    beyond the mark. An answer is believed only if it is the same several times, some time
+    apart. The marks' topics must exist.
     """
     short = _too_short(broker, marks, pause)
     others = set(marks) - {mark for mark, _ in short}
@@ -118,10 +125,10 @@ def _too_short(
 def confirmed_gone(
     broker: Broker, missing: Sequence[str], pause: Callable[[float], None]
 ) -> Sequence[str]:
-    """The topics among the missing ones that are still missing when asked again.
+    """Returns the missing topics that are still missing when the cluster is asked again.
 
-    They are asked for several times, some time apart: what a run gives up is never read
-    again.
+    The cluster is asked several times, some time apart, because a run that gives up a
+    topic never reads it again.
     """
 
     def look(names: Sequence[str]) -> Sequence[str]:
@@ -134,7 +141,7 @@ def confirmed_gone(
 def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:
     """Answers a question, and repeats it after a CutOffError.
 
-    That a log was cut off is believed only if every answer says so, some time apart.
+    A cut-off is believed only if every answer reports it, some time apart.
 
     Raises:
         CutOffError: the question raised it each time.

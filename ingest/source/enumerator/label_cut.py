@@ -1,16 +1,21 @@
-"""The settled rule: where a label cuts a log with some late, early or missing timestamps.
+"""The settled rule: how a label cuts a log with some late, early or missing timestamps.
 
 Pure.
 
-A label's cut is the first visible message at or after it that begins a run of 20
-visible messages (fewer at the log's end), at least half of them at or after the label
-too. A message without a timestamp counts as before every label.
+A label's cut is the first visible message that meets two conditions:
 
-The rule can be expressed for one message without a label. Of the n messages from it on,
-at most n // 2 may be before the label. So the label may be at most the element n // 2
-of their sorted timestamps, and at most the message's own timestamp. This limit is the
-message's *reach*: a label's cut is the first message whose reach is at or above it. So
-cuts rise with labels, and one pass over the log answers any number of ascending labels.
+- Its timestamp is at or after the label.
+- It begins a run of 20 visible messages (fewer at the log's end), and at least half of
+  them are stamped at or after the label.
+
+A message without a timestamp counts as before every label.
+
+The rule can be expressed for a message without a label. Take the n messages that begin
+with it: at most n // 2 of them may be before the label. So the label is at most element
+n // 2 of their sorted timestamps, and at most the message's own timestamp. This limit is
+the message's *reach*: a label's cut is the first message whose reach is at or above the
+label. So cuts rise with labels, and one pass over the log answers any number of ascending
+labels.
 """
 
 from __future__ import annotations
@@ -23,20 +28,20 @@ import numpy.typing as npt
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
 
 AHEAD = 20
-"""The number of visible messages that are considered, the candidate among them."""
+"""The number of visible messages in a run, the first one included."""
 
 _Longs = npt.NDArray[np.int64]
 
 
 def find_cuts(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
-    """Finds the cut of each label, in order, as soon as it is known.
+    """Finds the cut of each label, in order, and yields it as soon as it is known.
 
-    Labels that the log doesn't reach have none.
+    A label that the log doesn't reach has no cut.
 
     Args:
         chunks: a part of a log in offset order. Its end counts as the end of the log.
-        labels: epoch milliseconds, ascending, not negative, so that a message without a
-            timestamp (-1) is before all of them.
+        labels: epoch milliseconds, ascending. They are not negative, so a message without
+            a timestamp (-1) is before all of them.
     """
     cut_count = 0
     for piece, ready in _overlapping(chunks):
@@ -57,15 +62,18 @@ def find_cuts(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[Offse
 def cut_may_precede(first: _Longs, label: int) -> bool:
     """Returns whether a message right before the `first` ones could have been the label's cut.
 
-    `first` are the timestamps of the first messages of a log whose beginning is gone.
-    If this is False, the rest of the log shows the label's cut.
+    If it could not, the rest of the log shows the label's cut.
+
+    Args:
+        first: the timestamps of the first messages of a log whose beginning is gone.
+        label: epoch milliseconds.
     """
     leading_stamps = first[: AHEAD - 1]
     return bool(2 * np.count_nonzero(leading_stamps < label) <= len(leading_stamps) + 1)
 
 
 def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
-    """Chunks after the messages that were still undecided, and how many are decidable now."""
+    """Yields each chunk after the undecided messages, and the number of messages to decide now."""
     rest: Stamps | None = None
     for chunk in chunks:
         piece = chunk if rest is None else _join(rest, chunk)
@@ -86,10 +94,10 @@ def _join(first: Stamps, second: Stamps) -> Stamps:
 
 
 def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int, int] | None:
-    """The first message of [since, ready) that reaches the label, with its reach.
+    """Returns the index of the first message in [since, ready) that reaches the label.
 
-    The range isn't empty. Candidates are looked at in growing blocks: in a healthy log
-    the very first message is the answer.
+    Its reach comes with it. The range isn't empty. Candidates are examined in growing
+    blocks, because in a healthy log the first message is the answer.
     """
     candidates = since + np.flatnonzero(stamps[since:ready] >= label)
     done, block = 0, 1
@@ -104,7 +112,7 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
 
 
 def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
-    """The highest label whose cut each of these messages would be."""
+    """Returns the reach of each of these messages: the highest label that it would cut."""
     ahead_counts = np.minimum(len(stamps) - indices, AHEAD)
     ahead = indices[:, None] + np.arange(AHEAD)
     padded = np.where(

@@ -1,7 +1,7 @@
 """Boundaries without an instant: the first one, the ends of micro-batches, and the last one.
 
-The first one is at the source's `start`, the last one at `window.stop`. Asks the broker;
-freezes nothing.
+The first boundary is at the source's `start`, the last one at `window.stop`. This module
+asks the broker and freezes nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from windrow.ingest.source.enumerator.topics import discover, refuse_other_topic
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     """Resolves the source's `start` under the pipeline's first label.
 
-    Not for `AtLabel`, which `resolve` answers.
+    `AtLabel` is not allowed: `resolve` answers it.
 
     Raises:
         SpecError: a topic doesn't exist, an offset is given for a topic-partition that
-            isn't read, or `start` has no answer for one.
+            isn't read, or `start` has no answer for a topic-partition.
         DataLossError, OpenTransactionError: see `positions`.
     """
     discovered = discover(broker, source.selection, None, source.on_removed)
@@ -47,17 +47,17 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
 def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boundary) -> FrozenStop:
     """Resolves `window.stop`, in all topic-partitions that are read now.
 
-    A given offset may lie beyond the log's end: that is waited for.
+    A given offset may lie beyond the log's end. The pipeline waits for such an offset.
 
     Args:
         broker: the cluster.
         source: the source's selection and settings.
-        stop: the position.
-        lower: the newest frozen boundary, as the next micro-batch uses it.
+        stop: the position to resolve.
+        lower: the newest frozen boundary; after a rebase, the boundary of the rebase.
 
     Raises:
         SpecError: an offset is given for a topic-partition that isn't read, or `stop` has
-            no answer for one.
+            no answer for a topic-partition.
         IdentityError, DataLossError, OpenTransactionError: see `discover`, `positions`.
     """
     discovered = discover(broker, source.selection, lower, source.on_removed)
@@ -95,33 +95,32 @@ def next_batch(
     max_records: int | None,
     min_records: int,
 ) -> Boundary | None:
-    """The end of the micro-batch that begins at the newest boundary.
+    """Returns the end of the micro-batch that begins at the newest boundary.
 
-    It takes the messages below the stable ends, or a fair share of them, and none behind
-    the source's end.
+    The micro-batch takes the messages below the stable ends, or a fair share of them. It
+    never passes the source's end.
 
     Args:
         broker: the cluster.
         source: the source's selection and settings, and its end.
-        lower: the newest frozen boundary, as the next micro-batch uses it.
-        label: the sequence number of the new boundary. It also decides who comes first
-            if there are fewer offsets than topic-partitions.
+        lower: the newest frozen boundary; after a rebase, the boundary of the rebase.
+        label: the sequence number of the new boundary. It also decides which
+            topic-partitions come first if there are fewer offsets than topic-partitions.
         max_records: the most offsets of the micro-batch; None for no limit.
-        min_records: the fewest new offsets of a micro-batch, but for the last one; at least
-            one in any case.
+        min_records: the fewest new offsets of a micro-batch, but at least 1. The last
+            micro-batch before the source's end may have fewer.
 
     Returns:
         None if there are too few offsets. A new topic-partition is worth a boundary by
-            itself, unless it begins at the log's start and there is no end.
+            itself, unless it begins at the log's start and the source has no end.
 
     Raises:
-        IdentityError: the newest boundary is of another cluster or another topic of the
-            same name.
-        DataLossError: a topic that it reads is not in the cluster any more.
-        CutOffError: a log ends below the newest boundary, and the source doesn't say to
-            go on.
-        SpecError, OpenTransactionError: `start` has no answer for a new
-            topic-partition, or none yet.
+        IdentityError: the newest boundary is of another cluster, or of another topic with
+            the same name.
+        DataLossError: a topic that the newest boundary reads is not in the cluster any more.
+        CutOffError: a log ends below the newest boundary, and `source.on_loss` isn't "skip".
+        SpecError: `start` has no answer for a new topic-partition.
+        OpenTransactionError: `start` has no answer yet for a new topic-partition.
     """
     discovered = discover(broker, source.selection, lower, source.on_removed).limit_to(source.stop)
     refuse_other_topics(discovered, lower)
@@ -146,8 +145,8 @@ def next_batch(
         }
         waiting = {tp: min(offsets, remaining_offsets[tp]) for tp, offsets in waiting.items()}
         least = max(1, min(least, sum(remaining_offsets.values())))
-    # a start mark is frozen at once, because a later answer to `latest` would be another one;
-    # and where there is an end, so that it is known to be reached
+    # The start marks are frozen at once, because `latest` is another offset later.
+    # If the source has an end, they are frozen so that the end is known to be reached.
     worth_it = start_marks and (stop is not None or not isinstance(start, Earliest))
     if sum(waiting.values()) < least and not worth_it:
         return None
@@ -157,7 +156,7 @@ def next_batch(
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
-    """The mark at the end of a share.
+    """Makes the mark at the end of a share.
 
     The stable end's leader epoch is a witness of every offset up to it. If the share is
     empty, the lower boundary's witness is kept, because it proves more.
@@ -176,16 +175,17 @@ def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
 def fair(
     available: Mapping[TopicPartition, int], limit: int | None, turn: int = 0
 ) -> dict[TopicPartition, int]:
-    """The offsets that a micro-batch takes of each topic-partition: max-min fair. Pure.
+    """Returns the offsets that a micro-batch takes from each topic-partition. Pure.
 
-    None gets more than an equal share while others want more. The remainder is given,
-    one offset each, to topic-partitions that want more, beginning at a pointer that
-    moves on by `limit` each turn. So even with fewer offsets than topic-partitions,
-    each one is served within as many turns as there are topic-partitions.
+    The shares are max-min fair: no topic-partition gets more than an equal share while
+    others want more. The remainder is given to topic-partitions that want more, one offset
+    each. It begins at a pointer that moves on by `limit` each turn. So even with fewer
+    offsets than topic-partitions, each topic-partition is served within as many turns as
+    there are topic-partitions.
 
     Args:
         available: the offsets that wait in each topic-partition, not negative.
-        limit: the most offsets in all; None: everything.
+        limit: the most offsets in all; None for no limit.
         turn: the micro-batch's number.
     """
     total = sum(available.values())
@@ -201,10 +201,14 @@ def fair(
 
 
 def _level(descending: list[int], limit: int) -> int:
-    """The highest equal share, if all together want more than the limit.
+    """Returns the highest equal share, if all together want more than the limit.
 
-    A topic-partition that wants no more than an equal share gets what it wants; what it
-    leaves is divided among the others.
+    A topic-partition that wants no more than an equal share gets all that it wants. The
+    rest of its share is divided among the others.
+
+    Args:
+        descending: the wanted offsets in descending order; changed.
+        limit: the most offsets in all.
     """
     rest = limit
     while descending[-1] <= rest // len(descending):

@@ -1,9 +1,12 @@
 """Resolves start positions (Flink's OffsetsInitializer) to offsets that the log holds.
 
-No question to Kafka answers both where a log ends and where it reaches an instant, and
-messages arrive between two questions. So ends are asked first, once, by the caller. A
-position that has no other answer is such an end: what arrives later lies behind it, and is
-read.
+Kafka has no request that returns both the end of a log and the offset of an instant, and
+messages arrive between two requests. So:
+
+1. The caller asks for the ends, once.
+2. The other answers are asked for.
+3. A position without another answer becomes the end of step 1. Messages that have arrived
+   since are after it, so they are read.
 """
 
 from __future__ import annotations
@@ -33,10 +36,13 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 @dataclass(frozen=True)
 class _PositionAnswers:
-    """An answer for each topic-partition, or None, and what to do without an answer.
+    """The answers for each topic-partition, and the rule for missing answers.
 
-    `option` is the setting in the position for that, `reset` its value, and `nothing`
-    describes the missing answer.
+    Attributes:
+        answers: the position, or None, of each topic-partition.
+        option: the setting that says what a missing answer becomes.
+        reset: the value of that setting.
+        nothing: describes a missing answer.
     """
 
     answers: Mapping[TopicPartition, OffsetAndEpoch | None]
@@ -51,20 +57,20 @@ def positions(
     ends: Positions,
     setting: str = "source.start",
 ) -> Positions:
-    """Resolves a position in each topic-partition: between log start and stable end.
+    """Resolves a position in each topic-partition, between its log start and stable end.
 
     Args:
         broker: the cluster.
         initializer: any position but `AtLabel`, which needs a label.
-        ends: the stable ends of the topic-partitions, asked before this.
-        setting: the setting that says the position, for messages.
+        ends: the stable ends of the topic-partitions, asked before this call.
+        setting: the name of the setting that gives the position, for messages.
 
     Raises:
         SpecError: there is no answer, or a given offset never existed, and the position
             doesn't say what to do then.
         DataLossError: a given offset lies below the log start.
-        OpenTransactionError: a given or committed offset lies behind a transaction that
-            is still open.
+        OpenTransactionError: a given or committed offset lies after the begin of a
+            transaction that is still open.
     """
     if not ends:
         return {}
@@ -86,14 +92,14 @@ def positions(
 
 
 def joining_start(source: Source, window: Initializer) -> Initializer:
-    """The position at which topic-partitions begin that join the pipeline now.
+    """Returns the position at which topic-partitions begin that join the pipeline now.
 
-    It is the source's `start`; but `latest` is the log's end at the time of the first
-    window, so for those that join later it is the log's start, as in Flink.
+    This is the source's `start`. But `latest` means the log's end at the time of the first
+    window. For topic-partitions that join later it becomes the log's start, as in Flink.
 
     Args:
         source: the source's settings.
-        window: the position at which the window begins in which they join.
+        window: the start position of the window in which they join.
     """
     if source.joining == "window":
         return window
@@ -111,7 +117,7 @@ def joining_start(source: Source, window: Initializer) -> Initializer:
 
 
 def position_marks(offsets: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
-    """The marks of a boundary at these positions."""
+    """Makes the marks of a boundary at these positions."""
     return [
         Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch)
         for tp, p in offsets.items()
@@ -119,9 +125,9 @@ def position_marks(offsets: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mar
 
 
 def add_witness(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
-    """An offset with its witness (`Mark`): the leader epoch of an end of the log.
+    """Adds the witness of an offset (`Mark`): the leader epoch of an end of the log.
 
-    None if the offset lies beyond that end.
+    The witness is None if the offset lies beyond that end.
     """
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
@@ -129,8 +135,9 @@ def add_witness(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
 def _at_time(broker: Broker, start: AtTime, ends: Positions, setting: str) -> Positions:
     """Resolves an instant by Kafka's own answer.
 
-    If that is a message that isn't decided yet, or arrived after the stable end was asked,
-    the position is the stable end, so that no message is left out.
+    The answer may lie beyond the stable end: it is in an open transaction, or it arrived
+    after the stable end was asked. Then the position is the stable end, so that no message
+    is left out.
     """
     hits = broker.first_at_or_after(list(ends), start.moment)
     answers = {
@@ -145,7 +152,7 @@ def _at_time(broker: Broker, start: AtTime, ends: Positions, setting: str) -> Po
 def _committed_positions(
     broker: Broker, start: GroupOffsets, ends: Positions, setting: str
 ) -> Positions:
-    """Resolves a group's offsets; one outside of the log counts as no answer."""
+    """Resolves a group's committed offsets; an offset outside of the log counts as missing."""
     committed = broker.committed_offsets(start.group, list(ends))
     starts = broker.log_starts(list(ends))
     committed_offsets = {tp: offset for tp, offset in committed.items() if offset is not None}
@@ -217,13 +224,13 @@ def _given_positions(broker: Broker, start: Given, ends: Positions, setting: str
 def _ask_again_beyond(
     broker: Broker, offsets: Mapping[TopicPartition, int], ends: Positions, setting: str
 ) -> Positions:
-    """The ends, asked again for logs in which an offset is wanted that lies beyond its end.
+    """Asks again for the ends of logs that end below a wanted offset.
 
-    The log may have reached it since. Such an end only says that the log holds the offset;
-    it is no position.
+    The log may have reached the offset since. Such a later end only shows that the log
+    holds the offset; it never becomes a position.
 
     Raises:
-        OpenTransactionError: an offset is in the log, and behind the stable end.
+        OpenTransactionError: an offset is in the log, but above the stable end.
     """
     beyond = sorted(tp for tp, offset in offsets.items() if offset > ends[tp].offset)
     if not beyond:
@@ -244,7 +251,7 @@ def _ask_again_beyond(
 
 
 def _fill_missing(broker: Broker, request: _PositionAnswers, ends: Positions) -> Positions:
-    """The answers, with log starts or stable ends in the place of missing ones."""
+    """Returns the answers; log starts or stable ends replace missing answers."""
     unanswered = [tp for tp, position in request.answers.items() if position is None]
     if unanswered and request.reset == "fail":
         raise SpecError(

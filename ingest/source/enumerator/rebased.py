@@ -1,6 +1,6 @@
 """Rebases: a second boundary at the newest label, for recreated topics or another cluster.
 
-Freezes nothing.
+This module freezes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from windrow.ingest.source.enumerator.topics import discover
 
 
 class Rebase(msgspec.Struct, frozen=True):
-    """The boundary at which the next window starts, and a sentence for each change by it."""
+    """A rebase that isn't frozen yet.
+
+    Attributes:
+        boundary: the boundary at which the next window starts.
+        changes: a sentence for each change.
+    """
 
     boundary: Boundary
     changes: tuple[str, ...]
@@ -28,19 +33,19 @@ class Rebase(msgspec.Struct, frozen=True):
 def rebase_at(
     broker: Broker, source: Source, newest: Boundary, start: Initializer | None
 ) -> Rebase:
-    """The rebase at the newest boundary, as cluster and topics are now.
+    """Makes the rebase at the newest boundary, from the cluster and topics as they are now.
 
-    Topics that are the same go on where they are, others begin anew.
+    Unchanged topics go on where they are. Other topics begin anew.
 
     Args:
         broker: the cluster as it is now.
         source: the source's selection and settings.
-        newest: the highest frozen boundary, as the window that starts there uses it.
-        start: the position at which new topics begin; None: at offset 0. Another
-            cluster needs one, because its offsets may be copies of the old one's.
+        newest: the highest frozen boundary; after a rebase, the boundary of the rebase.
+        start: the position at which new topics begin; None: at offset 0. Another cluster
+            needs a position, because its topics may be copies of the old cluster's.
 
     Raises:
-        SpecError: nothing has changed; or the cluster has and `start` is None; or
+        SpecError: nothing has changed; or the cluster has changed and `start` is None; or
             `start` has no answer.
         DataLossError, OpenTransactionError: see `positions`.
     """
@@ -78,7 +83,7 @@ def rebase_at(
 def _other_cluster(
     broker: Broker, source: Source, newest: Boundary, start: Initializer | None, cluster: str
 ) -> Rebase:
-    """The rebase on another cluster, where offsets of the old one mean nothing."""
+    """Makes the rebase on another cluster, where the old cluster's offsets mean nothing."""
     change = (
         f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster"
         f" {newest.cluster_id}"
@@ -110,10 +115,10 @@ def _other_cluster(
 def _begun(
     broker: Broker, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
 ) -> tuple[list[TopicSeen], list[Mark]]:
-    """Topics and marks of recreated topics.
+    """Returns the topics and marks of recreated topics.
 
-    A topic that is recorded with 0 partitions has all of them added later, so each is
-    read from offset 0.
+    Without a `start`, a topic is recorded with 0 partitions. So all of its partitions count
+    as added later, and each is read from offset 0.
     """
     if start is None:
         return [TopicSeen(t.topic, t.topic_id, 0) for t in anew], []
@@ -129,7 +134,7 @@ def _begun(
 def _changes(
     newest: Boundary, infos: dict[str, TopicInfo], start: Initializer | None
 ) -> tuple[str, ...]:
-    """One sentence for each topic that has changed, in order."""
+    """Returns a sentence for each topic that has changed, in order."""
     changes = []
     for old in newest.topics:
         now = infos.get(old.topic)

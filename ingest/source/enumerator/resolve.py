@@ -1,31 +1,32 @@
 """Resolves a label to a boundary: the offset at which it cuts each topic-partition.
 
-Asks the broker; freezes nothing.
+This module asks the broker and freezes nothing.
 
-Kafka's own answer to "the first offset at or after an instant" may be a transaction
-marker, stamped by the broker's clock, or a single message stamped in the future. So it
-only says where the look begins; `find_cuts` says where it ends. In a healthy
-topic-partition that is one short read.
+Kafka can return "the first offset at or after an instant". Its answer may be a transaction
+marker, which has the broker's clock, or a single message stamped in the future. So the
+answer only gives the offset at which the scan begins; `find_cuts` decides where the scan
+ends. In a healthy topic-partition the scan is one short read.
 
 If timestamps are far out of order (historic messages written in transactions today, a
-message stamped 2099), Kafka's answer is far off and the look is long. Then all labels
-between the lower frozen neighbour and the wanted one are resolved in the same pass, so
+message stamped 2099), Kafka's answer is far off and the scan is long. Then all labels
+between the lower frozen neighbour and the wanted label are resolved in the same pass, so
 that the windows of a backfill read the log once.
 
-Messages without a timestamp before the first one that has one belong to the pipeline's
-first window: its label cuts the log before them.
+A log may begin with messages without a timestamp. They belong to the pipeline's first
+window, so the first label cuts the log before them.
 
-A log start above 0 proves nothing about the messages before it. A mark is a `log_start`
-if the rest of the log can't show that the label cuts there: if a message at or after
-the label, right before the log start, would have been the cut (`cut_may_precede`).
-The cut counts as shown if the lower frozen neighbour cuts at or above the log start and
-is no `log_start` itself: then all messages between the two cuts are still in the log.
+A log start above 0 proves nothing about the messages before it. A message right before the
+log start, stamped at or after the label, might have been the label's cut
+(`cut_may_precede`). Then the mark's origin is `log_start`: the log can't show that the
+label cuts there. There is an exception: the lower frozen neighbour cuts at or above the
+log start and is no `log_start` itself. Then all messages between the two cuts are still in
+the log, and the cut counts as shown.
 
-A topic-partition that the lower neighbour doesn't know joins the pipeline. It begins
-where it would have begun at the pipeline's first label: where that cuts it, or at the
-source's `start`. With `joining` "window" it begins where the label before cuts it. Every
-resolved boundary has such start marks. When it is frozen, it keeps them if the neighbour
-below it then doesn't know the topic-partition, and drops them otherwise.
+A topic-partition that the lower neighbour doesn't know joins the pipeline. It begins where
+it would have begun at the pipeline's first label: where that label cuts it, or at the
+source's `start`. With `joining` "window" it begins where the label before the resolved one
+cuts it. Every resolved boundary has such start marks. When the boundary is frozen, it keeps
+a start mark only if the neighbour below it doesn't know the topic-partition at that time.
 """
 
 from __future__ import annotations
@@ -65,9 +66,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class _Log(msgspec.Struct, frozen=True):
     """A topic-partition's log for all questions of one resolution.
 
-    Cuts lie in [floor, limit], and `end` is the stable end. `lower` is the lower
-    neighbour's mark, or the one at which the topic-partition begins. `open`: a
-    transaction is open behind the end.
+    Attributes:
+        tp: the topic-partition.
+        log_start: the first offset of the log.
+        end: the stable end.
+        lower: the lower neighbour's mark, or the mark at which the topic-partition begins.
+        upper: the upper neighbour's mark.
+        open: True if a transaction is open at the end.
+        floor: the lowest offset of a cut.
+        limit: the highest offset of a cut.
     """
 
     tp: TopicPartition
@@ -87,7 +94,7 @@ class _Log(msgspec.Struct, frozen=True):
 
     @property
     def proven(self) -> bool:
-        """Returns whether the lower neighbour's cut is right and the log holds all from it on."""
+        """True if the lower neighbour's cut is right and the log holds all messages after it."""
         return (
             self.lower is not None
             and self.lower.origin != "log_start"
@@ -115,9 +122,10 @@ def resolve(
 ) -> list[Boundary]:
     """Resolves the boundary of a label.
 
-    The look for it may answer earlier labels too: their boundaries come before it. All
-    of them are to be frozen. The answer depends on the log alone: not on neighbours,
-    which only shorten the look, nor on the order in which labels are resolved.
+    The scan may answer earlier labels too: their boundaries come first in the result, and
+    all boundaries of the result are to be frozen. The answer depends on the log alone.
+    Neighbours only shorten the scan, and the order in which labels are resolved doesn't
+    matter.
 
     Args:
         broker: the cluster.
@@ -129,25 +137,23 @@ def resolve(
         lower: the nearest frozen boundary below, if any.
         upper: the nearest frozen boundary above, if any. No cut is looked for beyond
             it, and topic-partitions that it doesn't know are not read yet.
-        progress: called with the number of messages looked at so far.
+        progress: called with the number of messages that the scan has read so far.
         wait_for_open: raise an error if an open transaction may still bring messages
             from before the label.
-        replaced_topics: topics that are not asked for, because a rebase has put others in
-            their place.
+        replaced_topics: topics that are left out, because a rebase has replaced them.
         also: earlier labels that are wanted too, ascending; none of them has a frozen
             boundary between it and the label.
 
     Raises:
-        IdentityError: a neighbour was frozen for another cluster or another topic of
+        IdentityError: a neighbour was frozen for another cluster, or for another topic with
             the same name.
         DataLossError: a topic that the lower neighbour reads is not in the cluster any
             more.
-        CutOffError: a log ends below the lower neighbour, and the source doesn't say to
-            go on.
-        SpecError: a topic doesn't exist, `start` has no answer for a new one, or no
+        CutOffError: a log ends below the lower neighbour, and `source.on_loss` isn't "skip".
+        SpecError: a topic doesn't exist, `start` has no answer for a new topic, or no
             message of a topic-partition has a timestamp.
-        OpenTransactionError: the label would cut at a stable end behind which a
-            transaction is open.
+        OpenTransactionError: the label would cut at a stable end at which a transaction is
+            open.
         UnreachableError: the cluster doesn't answer.
     """
     discovered = discover(broker, source.selection, lower, source.on_removed).drop_topics(
@@ -211,9 +217,9 @@ def _start_marks(
 ) -> dict[TopicPartition, Mark]:
     """Finds the start marks of topic-partitions that the lower neighbour doesn't know.
 
-    What retention removed before they joined was never the pipeline's to read, so a
-    start mark at the log start is doubted only if messages of the window may be gone in
-    which they join; that window ends at the label.
+    Messages that retention removed before a topic-partition joined were never the
+    pipeline's to read. So a start mark at the log start is doubted only if messages of the
+    window in which the topic-partition joins may be gone. That window ends at the label.
     """
     start = joining_start(source, AtLabel())
     if not joining or not isinstance(start, AtLabel):
@@ -253,9 +259,9 @@ def _logs(
 ) -> list[_Log]:
     """Asks for log starts, then high watermarks, then stable ends.
 
-    By this order each start is at or below its end, and only an open transaction can
-    hold a stable end below the high watermark that was asked before it. Kafka's answers
-    for instants are asked after all of them.
+    The order matters. Each start is at or below its end. And only an open transaction can
+    hold a stable end below the high watermark, because the high watermark was asked first.
+    Kafka's answers for instants are asked after all of them.
     """
     starts, highs, ends = broker.log_starts(tps), broker.ends(tps), broker.stable_ends(tps)
     return [
@@ -274,7 +280,7 @@ def _logs(
 def _labels_to_pass(
     grid: str, first: datetime, lower: Boundary | None, label: datetime
 ) -> list[datetime]:
-    """The grid's labels above the lower boundary, up to the wanted one.
+    """Returns the grid's labels above the lower boundary, up to the wanted label.
 
     Without a lower boundary they begin at the pipeline's first label.
     """
@@ -287,9 +293,9 @@ _Ask = Callable[[Sequence[_Log], Sequence[datetime]], _Columns]
 
 
 def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) -> bool:
-    """Returns whether one pass over the logs reads less than a look for each label would.
+    """Returns whether one pass over the logs reads less than a scan for each label would.
 
-    Kafka's answers for the first and the last label tell how far apart they are.
+    Kafka's answers for the first and the last label show how far apart they are.
     """
     if len(labels) == 1:
         return False
@@ -301,10 +307,10 @@ def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) 
 
 
 def _near(broker: Broker, look: Look) -> _Ask:
-    """Looks for label after label.
+    """Returns a function that scans for one label after the other.
 
     Raises:
-        ScanBudgetError: in some topic-partition the look would be long.
+        ScanBudgetError: in some topic-partition the scan would be long.
     """
 
     def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
@@ -319,7 +325,7 @@ def _near(broker: Broker, look: Look) -> _Ask:
 
 
 def _through(broker: Broker, look: Look) -> _Ask:
-    """Looks for ascending labels in one pass over each log."""
+    """Returns a function that finds ascending labels in one pass over each log."""
 
     def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
         pieces, label_millis = (
@@ -335,9 +341,9 @@ def _through(broker: Broker, look: Look) -> _Ask:
 
 
 def _pieces(broker: Broker, logs: Sequence[_Log], label: datetime) -> list[tuple[_Log, ScanRange]]:
-    """The part of each log in which to look for a label.
+    """Returns the part of each log in which to look for a label.
 
-    Visible messages before Kafka's own answer are all before the label.
+    All visible messages before Kafka's own answer are before the label.
     """
     hits = broker.first_at_or_after([p.tp for p in logs], label)
 
@@ -351,7 +357,7 @@ def _pieces(broker: Broker, logs: Sequence[_Log], label: datetime) -> list[tuple
 def _marks(
     look: Look, log: _Log, labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
 ) -> list[Mark]:
-    """The marks of ascending labels (epoch milliseconds); the first `len(cuts)` have cuts."""
+    """Makes the marks of ascending labels (epoch milliseconds); the first `len(cuts)` have cuts."""
     head = None
     if log.log_start > 0 and not log.proven and log.limit > 0:
         head = look.first_stamps(log.tp, log.log_start, log.end.offset, AHEAD - 1)
@@ -385,7 +391,7 @@ def _boundaries(
     boundaries = []
     for i, label in enumerate(labels):
         marks = [column[i] for column in columns.values()]
-        # never above the mark: an upper neighbour may have moved that down
+        # Never above the mark: an upper neighbour may have moved the mark down.
         firsts = [
             min(mark, columns[tp][i], key=lambda m: m.offset) for tp, mark in start_marks.items()
         ]
@@ -413,5 +419,5 @@ def _refuse_open(logs: Sequence[_Log], columns: _Columns, label: datetime) -> No
 
 
 def _millis(label: datetime) -> int:
-    """Epoch milliseconds, rounded up: messages at or after the label have at least these."""
+    """Returns epoch milliseconds, rounded up, as the least timestamp at or after the label."""
     return -((_EPOCH - label) // timedelta(milliseconds=1))

@@ -1,4 +1,4 @@
-"""Makes a plan of two frozen boundaries, and checks a plan before it is read.
+"""Makes a plan from two frozen boundaries, and checks a plan before it is read.
 
 Pure.
 """
@@ -25,17 +25,17 @@ def make_plan(
 
     Args:
         window: the window between the boundaries.
-        start: the boundary under its start, as the window that starts there uses it.
-        stop: the boundary under its end.
+        start: the boundary at the window's start; after a rebase, the boundary of the rebase.
+        stop: the boundary at the window's end.
         sink: the identity of the table; part of the plan's digest.
         split_records: at least 1; None: one split per topic-partition.
-        splits: they are cut already.
+        splits: splits that are already cut; None: they are cut here.
 
     Raises:
         IdentityError: the boundaries are of different clusters or topics.
         SpecError: `splits` are not exactly the offsets between the boundaries.
-        ValueError: a boundary is not the window's, or `stop` cuts below `start`: they
-            were not frozen by the same ledger.
+        ValueError: the boundaries are not those of the window, or `stop` cuts below
+            `start`: they were not frozen by the same ledger.
     """
     if (start.label, stop.label) != (window.start, window.end):
         msg = (
@@ -64,7 +64,7 @@ def make_plan(
 
 
 def _merge_ranges(splits: Iterable[Split]) -> list[tuple[TopicPartition, int, int]]:
-    """The ranges of splits; those that touch are one."""
+    """Returns the ranges of splits; ranges that touch are merged."""
     ranges = list[tuple[TopicPartition, int, int]]()
     for split in splits:
         touches = bool(ranges) and ranges[-1][::2] == (split.tp, split.start)
@@ -76,19 +76,19 @@ def _merge_ranges(splits: Iterable[Split]) -> list[tuple[TopicPartition, int, in
 def cut(
     ranges: Mapping[TopicPartition, tuple[Mark, Mark]], split_records: int | None = None
 ) -> Iterator[Split]:
-    """The splits of the ranges between two boundaries (`tiling.between`).
+    """Cuts the ranges between two boundaries (`tiling.offset_ranges`) into splits.
 
-    Each has at most `split_records` offsets.
+    Each split has at most `split_records` offsets.
     """
     return (split for low, high in ranges.values() for split in _pieces(low, high, split_records))
 
 
 def _pieces(low: Mark, high: Mark, max_offsets: int | None) -> Iterator[Split]:
-    """The fewest pieces of at most `max_offsets` offsets, of nearly equal length.
+    """Yields the fewest pieces of at most `max_offsets` offsets, of nearly equal length.
 
-    The witness of the first piece's start is the lower mark's, because it also shows
-    what happened before the upper mark was made. The lower mark's epoch may end before
-    the other pieces begin; the upper mark's reaches beyond them.
+    The first piece's start has the lower mark's epoch as its witness, because it also shows
+    what happened before the upper mark was made. The lower mark's epoch may end before the
+    other pieces begin. So their witness is the upper mark's epoch, which reaches beyond them.
     """
     length = high.offset - low.offset
     count = 0 if length == 0 else 1 if max_offsets is None else -(-length // max_offsets)
@@ -101,9 +101,9 @@ def _pieces(low: Mark, high: Mark, max_offsets: int | None) -> Iterator[Split]:
 
 
 def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
-    """Compares a plan with the cluster and the topics of now.
+    """Compares a plan with the cluster and the topics as they are now.
 
-    Only the topics that it reads matter, so a plan without splits suits every cluster.
+    Only the topics that the plan reads matter, so a plan without splits suits every cluster.
 
     Args:
         plan: a frozen plan.
@@ -111,7 +111,7 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
         topic_ids: the ids of existing topics by name.
 
     Raises:
-        IdentityError: the plan's offsets mean other messages now.
+        IdentityError: the plan's offsets belong to other messages now.
     """
     if plan.splits and plan.stop.cluster_id != cluster_id:
         raise IdentityError(

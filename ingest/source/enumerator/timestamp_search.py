@@ -1,6 +1,6 @@
 """Looks for labels in a topic-partition's timestamps, no further than needed.
 
-These are the only reads of messages that planning does.
+Planning reads messages only here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.source.enumerator.label_cut import AHEAD, find_cuts
 
 MOST_SCANNED = 2_000
-"""A look that has passed so many messages without an answer is a long one.
+"""A scan that has passed this many messages without an answer is a long one.
 
-Timestamps of such a topic-partition are far out of order.
+The timestamps of such a topic-partition are far out of order.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,9 +39,9 @@ UNSTAMPED_WAY_OUT = (
 
 
 def of_seconds(begins: datetime | None) -> str:
-    """Says that a log seems to be stamped in seconds where Kafka has milliseconds, or nothing.
+    """Returns a hint if a log seems to be stamped in seconds instead of milliseconds, else "".
 
-    Seconds of our time, taken for milliseconds, lie in the first months of 1970.
+    Today's seconds, read as milliseconds, are in the first months of 1970.
     """
     if begins is None or begins.year > 1970:
         return ""
@@ -52,13 +52,18 @@ def of_seconds(begins: datetime | None) -> str:
 
 
 class ScanBudgetError(Exception):
-    """The look for one label would be a long one."""
+    """The scan for one label would be long."""
 
 
 class ScanRange(msgspec.Struct, frozen=True):
-    """The part of a log to look at: from `begin`, for cuts below `limit`.
+    """The part of a log to look at.
 
-    The log ends at `end`; messages between the limit and the end help to decide.
+    Attributes:
+        tp: the topic-partition.
+        begin: the first offset to look at.
+        end: the end of the log.
+        limit: cuts are looked for below this offset. Messages between the limit and the
+            end help to decide.
     """
 
     tp: TopicPartition
@@ -69,14 +74,20 @@ class ScanRange(msgspec.Struct, frozen=True):
 
 @dataclass
 class Look:
-    """Reads timestamps from a broker, and reports how many it has looked at so far."""
+    """Reads timestamps from a broker.
+
+    Attributes:
+        broker: the cluster.
+        progress: called with the number of messages read so far.
+        looked: the number of messages read so far.
+    """
 
     broker: Broker
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 
     def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
-        """The cut of one label (epoch milliseconds), if it lies below the limit.
+        """Returns the cut of one label (epoch milliseconds), if it lies below the limit.
 
         A cut beyond the limit has no meaning.
 
@@ -89,12 +100,12 @@ class Look:
             return list(find_cuts(_patient(chunks), [label]))
 
     def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
-        """The cuts of ascending labels, as far as they lie below the limit, in one pass.
+        """Returns the cuts of ascending labels in one pass, as far as they lie below the limit.
 
         If a label has no cut within MOST_SCANNED messages, Kafka is asked once for the first
-        offset at or after it, and the pass goes on there. So of a healthy
-        topic-partition it reads short pieces, and one with timestamps far out of order
-        from end to end, once.
+        offset at or after it, and the pass goes on there. So the pass reads short pieces of a
+        healthy topic-partition. If timestamps are far out of order, it reads the
+        topic-partition from end to end, once.
         """
         cuts: list[OffsetAndEpoch] = []
         while len(cuts) < len(labels) and piece.begin < piece.limit:
@@ -114,7 +125,7 @@ class Look:
     def first_stamps(
         self, tp: TopicPartition, begin: int, end: int, count: int
     ) -> npt.NDArray[np.int64]:
-        """The timestamps of the first `count` visible messages of [begin, end)."""
+        """Returns the timestamps of the first `count` visible messages of [begin, end)."""
         stamps = np.zeros(0, np.int64)
         if begin >= end:
             return stamps
@@ -128,7 +139,7 @@ class Look:
     def _add_cuts(
         self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]
     ) -> None:
-        """Appends each cut as soon as it is known: the next label says where to go on."""
+        """Appends each cut as soon as it is known, because the next label depends on it."""
         with closing(self._stamps(piece)) as chunks:
             for cut in find_cuts(
                 self._until_seek(piece, chunks, labels, cuts), labels[len(cuts) :]
@@ -142,10 +153,11 @@ class Look:
         labels: Sequence[int],
         cuts: Sequence[OffsetAndEpoch],
     ) -> Iterator[Stamps]:
-        """Yields chunks until going on at the next label saves more than MOST_SCANNED offsets.
+        """Yields chunks until a jump to the next label saves more than MOST_SCANNED offsets.
 
-        Between two chunks, `cuts` has all cuts that the earlier chunks decide. Messages
-        that these leave undecided lie before that place, so below the label.
+        Between two chunks, `cuts` has all cuts that the earlier chunks decide. Messages that
+        the earlier chunks leave undecided come before the target of the jump, so they are
+        before the label.
 
         Raises:
             _SeekError: the pass goes on at its target.
@@ -167,7 +179,7 @@ class Look:
     def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
         """Yields chunks until all candidates below the limit can be decided.
 
-        That needs the next messages beyond the limit. Counts the messages.
+        That needs the next messages beyond the limit. The yielded messages are counted.
         """
         beyond = 0
         chunks = self.broker.stamps(piece.tp, piece.begin, piece.end)
@@ -180,7 +192,7 @@ class Look:
                 if beyond >= AHEAD:
                     return
         finally:
-            # only a generator holds anything open
+            # Only a generator holds a resource open.
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
@@ -189,14 +201,14 @@ class Look:
 def without_timestamps(
     broker: Broker, ends: Mapping[TopicPartition, OffsetAndEpoch]
 ) -> list[TopicPartition]:
-    """The topic-partitions with visible messages of which none has a timestamp.
+    """Returns the topic-partitions with visible messages but without any timestamp.
 
-    Visible messages before Kafka's own answer for the earliest instant have none.
+    Visible messages before Kafka's own answer for the earliest instant have no timestamp.
 
     Args:
         broker: the cluster.
-        ends: the stable ends of the topic-partitions, asked before this: messages behind
-            them aren't looked at.
+        ends: the stable ends of the topic-partitions, asked before this call. Messages
+            after them aren't examined.
     """
     hits = broker.first_at_or_after(list(ends), _EPOCH) if ends else {}
     starts = broker.log_starts(list(ends))
@@ -213,7 +225,7 @@ def without_timestamps(
 
 
 def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
-    """Yields chunks until MOST_SCANNED messages have passed."""
+    """Yields chunks; raises ScanBudgetError after MOST_SCANNED messages."""
     passed = 0
     for chunk in chunks:
         yield chunk

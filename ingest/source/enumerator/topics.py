@@ -39,7 +39,13 @@ _NAMED_MAX = 10
 
 @dataclass(frozen=True)
 class Discovered:
-    """The topics that are read now, by name, and their topic-partitions in order."""
+    """The topics that are read now.
+
+    Attributes:
+        cluster_id: the id of the cluster.
+        topics: the topics by name.
+        tps: their topic-partitions in order.
+    """
 
     cluster_id: str
     topics: dict[str, TopicInfo]
@@ -47,16 +53,16 @@ class Discovered:
 
     @property
     def boundary_topics(self) -> list[TopicSeen]:
-        """The topics as a boundary keeps them."""
+        """The topics in the form of a boundary."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
 
     def read_plan(self, on_loss: OnLoss) -> ReadPlan:
-        """Makes the plan for readers of these topics."""
+        """Makes the readers' plan for these topics."""
         ids = {name: info.topic_id for name, info in self.topics.items()}
         return ReadPlan(self.cluster_id, ids, on_loss)
 
     def limit_to(self, stop: FrozenStop | None) -> Discovered:
-        """Leaves out what came only after the end was frozen."""
+        """Leaves out topics and topic-partitions that were added after the end was frozen."""
         if stop is None:
             return self
         stop_topics, ends = stop.boundary.by_topic(), stop.boundary.by_tp()
@@ -79,7 +85,7 @@ def discover(
 
     A topic was removed if the source still selects it, the lower boundary reads it, and
     the cluster doesn't have it any more. A topic that isn't selected any more doesn't
-    matter here: `tiling.clamped` carries it on.
+    matter here: `tiling.clamp` carries it on.
 
     Args:
         broker: the cluster.
@@ -89,7 +95,7 @@ def discover(
 
     Raises:
         SpecError: a named topic or topic-partition doesn't exist and never did; or a
-            pattern matches nothing and never did.
+            pattern matches no topic and never did.
         DataLossError: a topic was removed.
         IdentityError: the lower boundary is of another cluster.
     """
@@ -105,11 +111,13 @@ def discover(
 
 
 class LogOffsets(msgspec.Struct, frozen=True):
-    """Where a topic-partition's log begins and ends.
+    """The limits of a topic-partition's log.
 
-    `earliest`: the first offset that it still holds. `stable`: its end for this pipeline;
-    with read_committed (the default) all below is committed or aborted. `latest`: the high
-    watermark, which is above it while a transaction is open.
+    Attributes:
+        earliest: the first offset that the log still holds.
+        stable: the log's end for this pipeline. With read_committed (the default) all
+            messages below it are committed or aborted.
+        latest: the high watermark. It is above `stable` while a transaction is open.
     """
 
     earliest: int
@@ -118,7 +126,13 @@ class LogOffsets(msgspec.Struct, frozen=True):
 
 
 class OffsetSnapshot(msgspec.Struct, frozen=True):
-    """The topics of a cluster by name, and their logs, at one moment."""
+    """The topics of a cluster and their logs, at one moment.
+
+    Attributes:
+        cluster_id: the id of the cluster.
+        topics: the topics by name.
+        logs: the limits of the log of each topic-partition.
+    """
 
     cluster_id: str
     topics: dict[str, TopicInfo]
@@ -131,12 +145,12 @@ def snapshot_offsets(
     lower: Boundary | None = None,
     on_removed: OnRemoved = "fail",
 ) -> OffsetSnapshot:
-    """Asks where the logs of a source's topics begin and end.
+    """Asks for the limits of the logs of a source's topics.
 
-    Offsets only grow, so `earliest <= stable <= latest`: they are asked for in this order.
+    Offsets only grow, so `earliest <= stable <= latest`: the requests are sent in this order.
 
     Raises:
-        SpecError, DataLossError, IdentityError: as `discover`.
+        SpecError, DataLossError, IdentityError: see `discover`.
         UnreachableError: the cluster doesn't answer.
     """
     discovered = discover(broker, selection, lower, on_removed)
@@ -193,10 +207,10 @@ def _removed_topics(
     selected_names: Sequence[str],
     lower: Boundary | None,
 ) -> list[str]:
-    """The topics that the lower boundary knows, the source selects and the cluster lacks.
+    """Returns the topics that the lower boundary knows, the source selects and the cluster lacks.
 
-    For a pattern, only topics that were still read at that boundary: one that was
-    dropped before isn't reported again.
+    For a pattern, only topics that were still read at that boundary are returned: a topic
+    that was dropped before isn't reported again.
     """
     if lower is None:
         return []
@@ -261,7 +275,7 @@ def _refuse_missing(
 
 
 def _unknown_topics_error(broker: Broker, missing: Sequence[str]) -> SpecError:
-    """The error for topics that don't exist, with similar names that do."""
+    """Makes the error for topics that don't exist; it suggests existing topics of similar names."""
     try:
         names = broker.names()
     except WindrowError:

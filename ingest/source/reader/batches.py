@@ -16,7 +16,7 @@ from windrow.ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 HeaderList = list[tuple[str, bytes | None]]
 
 UNREADABLE = "windrow.unreadable-headers"
-"""The name of a header without a value that replaces headers which can't be decoded."""
+"""The name of the header that replaces a message's headers if they can't be decoded."""
 
 UNREADABLE_HEADERS: HeaderList = [(UNREADABLE, None)]
 
@@ -35,16 +35,24 @@ def columns_to_batch(
     headers: pa.Array,
     epochs: pa.Array,
 ) -> pa.RecordBatch:
-    """A `MESSAGES` batch of messages of one topic-partition.
+    """Makes a `MESSAGES` batch of messages of one topic-partition.
 
-    `stamps` and `types`: timestamps and their types, as librdkafka gives them.
+    Args:
+        tp: the topic-partition.
+        offsets: the messages' offsets.
+        stamps: the timestamps, as librdkafka gives them.
+        types: the types of the timestamps, as librdkafka gives them.
+        keys: the messages' keys.
+        values: the messages' values.
+        headers: the messages' headers, as a `HEADERS` column.
+        epochs: the messages' leader epochs.
     """
     columns = [
         pa.repeat(pa.scalar(tp.topic, pa.string()), len(offsets)),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), len(offsets)),
         pa.array(offsets),
         _stamps(stamps, types),
-        # made here, because it loads pandas
+        # pa.DictionaryArray, because pa.array would load pandas
         pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),
         keys,
         values,
@@ -55,9 +63,9 @@ def columns_to_batch(
 
 
 def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
-    """The first row that was written under a later leader epoch than `epoch`.
+    """Returns the first row that was written under a later leader epoch than `epoch`.
 
-    None if no row was, or if `epoch` is None.
+    It is None if there is no such row, or if `epoch` is None.
     """
     epochs = batch.column("leader_epoch")
     highest = None if epoch is None else pc.max(epochs).as_py()
@@ -67,16 +75,16 @@ def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
 
 
 def byte_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The total bytes of keys and values up to and including each row.
+    """Returns the total bytes of keys and values up to and including each row.
 
-    They come from the columns' own offsets, so nothing is computed for each message.
+    They come from the columns' own offsets, so there is no computation for each message.
     """
     keys, values = (_ends(batch.column(name)) for name in ("key", "value"))
     return keys + values
 
 
 def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The total bytes of headers, names and values, up to and including each row."""
+    """Returns the total bytes of header names and values up to and including each row."""
     headers = batch.column("headers")
     edges: npt.NDArray[np.int32] = headers.offsets.to_numpy()
     names, values = (_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
@@ -91,7 +99,7 @@ def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Ar
 
 
 def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:
-    """The column of headers; None stands for a message without headers."""
+    """Makes the column of headers; None is a message without headers."""
     ends = np.zeros(len(headers) + 1, np.int32)
     pairs = _NO_HEADERS
     if any(headers):
@@ -112,7 +120,7 @@ def _ends(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    """The offset of each text or binary in its data, and the end of the last one."""
+    """Returns the offset of each text or binary in its data, and the end of the last one."""
     end = column.offset + len(column) + 1
     buffer = column.buffers()[1]
     return (
@@ -124,9 +132,13 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
 
 @dataclass
 class Gatherer:
-    """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers).
+    """Gathers rows into batches of a bounded size.
 
-    A single message that is larger is a batch of its own.
+    A single message that is larger becomes a batch alone.
+
+    Attributes:
+        rows_max: the most rows of a batch.
+        bytes_max: the most bytes of keys, values and headers of a batch.
     """
 
     rows_max: int
@@ -138,7 +150,9 @@ class Gatherer:
     def add(self, batch: pa.RecordBatch, ends: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Takes a batch in, and yields the batches that are full.
 
-        `ends` are the total bytes up to and including each row.
+        Args:
+            batch: the batch.
+            ends: the total bytes up to and including each row.
         """
         first = 0
         while first < batch.num_rows:

@@ -1,8 +1,8 @@
 """Reads one range of one topic-partition, and finds which messages are missing.
 
-It works with any client that fetches messages. A read ends at a position, not at a
-message: transaction markers, aborted messages and compaction leave offsets that no
-consumer ever sees. The last offset of the range may be one of them, so a reader that
+The cursor works with any client that fetches messages. A read ends at a position, not at
+a message: transaction markers, aborted messages and compaction leave offsets that no
+consumer ever sees. The last offset of the range may be such an offset, so a reader that
 waits for its message would wait for ever. (Flink's partition reader has the same stop
 rule.)
 """
@@ -38,15 +38,25 @@ from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, St
 _REPLACED = "it was cut off and has grown again, so these offsets hold other messages now"
 
 Skip = Callable[[int, int], None]
-"""Called with each range that is gone, before the messages after it are read."""
+"""Called with each range of missing offsets, before the messages after it are read."""
 
 
 class Cursor:
-    """Reads [start, stop) with a client that `fetching` makes.
+    """Reads the offsets of a split, from its start up to its stop.
 
-    `check` compares the topic's identity again when messages are missing that should
-    exist. `skip` is called with offsets that are gone from the log; None: they are a
-    data loss. `skipped` counts them. `diverged` is that of `ports.reader.ReadSummary`.
+    Args:
+        fetching: makes the client.
+        properties: the properties of the client.
+        split: the range to read.
+        stall_seconds: how long no message may arrive.
+        check: compares the topic's identity again when messages are missing that should
+            exist.
+        skip: called with offsets that are gone from the log; None: they are a data loss.
+
+    Attributes:
+        position: the next offset to read.
+        skipped: the number of skipped offsets.
+        diverged: see `ports.reader.ReadSummary`.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class Cursor:
         self._fetcher = self._begin_on_kept()
 
     def messages(self) -> Iterator[Fetched]:
-        """Yields the visible messages of the range, some thousands at a time, never none."""
+        """Yields the visible messages of the range, some thousands at a time, never zero."""
         while self.position < self._split.stop:
             fetched = self._poll()
             if fetched.count:
@@ -99,13 +109,13 @@ class Cursor:
     def _begin(self) -> Fetcher:
         """Makes a client at the position.
 
-        With the leader epoch the cluster can tell if the log was cut off since the plan
-        was made.
+        The leader epoch lets the cluster detect that the log was cut off since the plan was
+        made.
         """
         return self._fetching(self._properties, self._start(), self._on_error)
 
     def _begin_on_kept(self) -> Fetcher:
-        """Takes the client that the split before has left, or makes one."""
+        """Takes the client that the previous split has left, or makes a client."""
         fetcher = cast("Fetcher | None", take_client(self._client)) if is_keeping() else None
         if fetcher is None:
             return self._begin()
@@ -128,16 +138,16 @@ class Cursor:
         return Start(self._split.topic, self._split.partition, self.position, witness, doubtful)
 
     def _witness(self) -> int | None:
-        """The leader epoch to read under.
+        """Returns the leader epoch to read under.
 
-        At the start it is the start's. The stop's epoch is a witness for every position
-        before the stop, but proves nothing about the time before the plan.
+        At the split's start this is the start's epoch. The stop's epoch is a witness for every
+        position before the stop, but proves nothing about the time before the plan.
         """
         at_start = self.position == self._split.start and not self.diverged
         return self._split.leader_epoch if at_start else self._split.stop_epoch
 
     def _begin_again(self) -> None:
-        """Makes a new client: after a loss the old one reads no further."""
+        """Makes a new client: after a loss the old client reads no further."""
         self._reusable = False
         self._fetcher.close()
         self._fetcher = self._begin()
@@ -151,7 +161,8 @@ class Cursor:
     def _advance(self, passed: int) -> None:
         """Moves the position on, if the client has passed more of the log.
 
-        Raises UnreachableError if it hasn't for the stall limit.
+        Raises:
+            UnreachableError: the client hasn't moved within the stall limit.
         """
         if passed > self.position:
             self.position, self._quiet_since, self._truncations = passed, None, 0
@@ -161,19 +172,19 @@ class Cursor:
             self._raise_stalled()
 
     def _event(self, error: KafkaError, offset: int) -> int:
-        """Handles an event; returns the offset up to which it shows the log was passed.
+        """Handles an event, and returns the offset up to which it shows the log was passed.
 
-        An error that is fatal is raised. An end-of-partition event moves the position
-        only by the offset that it carries, and that only after all messages before it
-        were delivered. It is needed after a batch that compaction emptied: no message
-        comes for it, and the consumer's own position stays before it.
+        A fatal error is raised. An end-of-partition event moves the position to the offset
+        that it carries, but only after all messages before it were delivered. It is needed
+        after a batch that compaction emptied: such a batch yields no message, and the
+        consumer's own position stays before it.
         """
         code = error.code()
         if code == END:
             self._end = offset
             return offset
         if code in LOST_OFFSETS:
-            # checked after the messages before it are taken
+            # checked after the messages before the loss are taken
             self._loss = self._last_error = error
         elif code in DENIED:
             raise denied_error(self._split, self._error_text(error))
@@ -205,7 +216,7 @@ class Cursor:
     def _at_end(self) -> None:
         """Handles an end of the log before the stop, as the client sees it.
 
-        An open transaction, or a replica that lags behind, looks the same.
+        The client can't tell it from an open transaction or a replica that lags.
         """
         self._end = -1
         limits = self._limits()
@@ -215,7 +226,7 @@ class Cursor:
     def _no_progress(self) -> None:
         """Compares the wanted offsets with the log.
 
-        Offsets that are gone are lost; others are waited for.
+        Offsets that are gone are lost. The cursor waits for the others.
         """
         error, self._loss = self._loss, None
         self._check()  # a recreated topic is no loss
@@ -244,13 +255,13 @@ class Cursor:
         )
 
     def lose_from(self, offset: int) -> None:
-        """Ends the read at a message that was written after the plan was made.
+        """Handles a message that was written after the plan was made: the rest is lost.
 
-        Its leader epoch is later than any that was planned, so it isn't the planned
+        The message's leader epoch is later than any that was planned, so it isn't the planned
         message.
 
         Raises:
-            DataLossError: the cursor may not skip; else the rest counts as skipped.
+            DataLossError: the cursor may not skip; otherwise the rest counts as skipped.
         """
         self._check()
         self.position = offset
@@ -259,14 +270,14 @@ class Cursor:
     def _lose_cut(self, limits: LogLimits, reason: str) -> None:
         """Handles a log that was cut off below the position, and has grown again.
 
-        A read that skips goes on if the plan was made afterwards:
+        A read that skips goes on if the plan was made after the cut-off:
 
         1. The window's start was frozen.
-        2. The log was cut off below it, and grew again.
+        2. The log was cut off below the start, and grew again.
         3. The stop was frozen, among the new messages.
 
-        Then all messages between start and stop are the window's own, and the stop's
-        witness proves it.
+        Then all messages between start and stop belong to the window, and the stop's witness
+        proves it.
         """
         planned_after = (
             self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
@@ -298,7 +309,7 @@ class Cursor:
     def _raise_stalled(self) -> None:
         """Raises an error with the likely reason, after the stall limit.
 
-        The read goes on if offsets turn out to be gone and may be skipped.
+        The read goes on if the missing offsets turn out to be gone and may be skipped.
         """
         if self._last_error is not None and is_client_refused(self._last_error):
             raise denied_error(self._split, self._error_text(self._last_error))
@@ -325,17 +336,17 @@ class Cursor:
 
 
 class LogLimits(msgspec.Struct, frozen=True):
-    """The first offset of the log, and its high watermark."""
+    """The first offset of a log, and its high watermark."""
 
     low: int
     high: int
 
 
 def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
-    """Asks for the limits now; None if no broker answered.
+    """Asks for the log's limits now; returns None if no broker answered.
 
-    The question has a consumer of its own, because one that reads committed messages
-    gets the last stable offset, which an open transaction holds below the log's end.
+    The request uses its own consumer with read_uncommitted. A consumer that reads committed
+    messages gets the last stable offset, which an open transaction holds below the log's end.
     """
     settings = {
         **properties,
@@ -357,9 +368,9 @@ def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
 def ask_believable(
     ask: Callable[[], LogLimits | None], position: int, stop: int, apart_seconds: float
 ) -> LogLimits | None:
-    """Asks for limits until they can be believed; None if they can't yet.
+    """Asks for limits until they can be believed; returns None if they can't be yet.
 
-    A new leader may name too small a high watermark for a moment (KAFKA-7703). So a
+    A new leader may report a high watermark that is too low for a moment (KAFKA-7703). So a
     high watermark below `stop` is believed only if several answers agree, some time
     apart. A log start beyond `position` is believed at once, because it never goes
     back.
@@ -377,4 +388,4 @@ def ask_believable(
 
 
 def _ignore(_error: object) -> None:
-    """Ignores an error of the connection: the reading consumer reports them."""
+    """Ignores an error of the connection, because the reading consumer reports it."""

@@ -1,7 +1,7 @@
-"""The interface of the client under a cursor: it fetches messages of one topic-partition.
+"""The interface of the client of a cursor, which fetches messages of one topic-partition.
 
-`librdkafka` implements it. Tests compare it with confluent-kafka's consumer, and give
-cursors clients that fail.
+`librdkafka` implements it. Tests compare it with confluent-kafka's consumer, and test
+cursors with clients that fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 Event = tuple[KafkaError, int]
-"""An event or error among the messages, with the offset that it carries; 0 without one."""
+"""An event or error among the messages, and the offset that it carries (0 without one)."""
 
 OnError = Callable[[KafkaError], None]
 """Called with errors of the connection, while the client is polled."""
@@ -23,16 +23,21 @@ OnError = Callable[[KafkaError], None]
 WAIT_SECONDS = 0.1
 """The time that a poll waits for a first message.
 
-To wait for all wanted messages would be a stall at the end of the log.
+A poll that waited for all wanted messages would stall at the end of the log.
 """
 
 
 class Start(msgspec.Struct, frozen=True):
     """The offset at which a client begins to read.
 
-    With `leader_epoch` the cluster tells if the log was cut off below the offset since;
-    None: the epoch is unknown. `doubtful`: the messages can't tell that, because
-    messages written after a cut may be planned too, so the cluster must be asked.
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        offset: the offset to begin at.
+        leader_epoch: lets the cluster detect that the log was cut off below the offset
+            since; None: the epoch is unknown.
+        doubtful: True if the messages can't show a cut-off, because messages written after
+            it may be planned too. Then the cluster must be asked.
     """
 
     topic: str
@@ -46,10 +51,13 @@ class Start(msgspec.Struct, frozen=True):
 class Fetched:
     """The result of one poll.
 
-    `count` messages lie below the stop. `position` is after all that the client has
-    passed, markers too; negative before the first message. `batches`: the messages as
-    `MESSAGES` batches. They are made when they are taken, which must be before the next
-    poll.
+    Attributes:
+        count: the number of messages below the stop.
+        position: the offset after everything that the client has passed, transaction
+            markers included; negative before the first message.
+        events: the events and errors among the messages.
+        batches: the messages as `MESSAGES` batches. A batch is made when it is taken, which
+            must be before the next poll.
     """
 
     count: int
@@ -61,7 +69,9 @@ class Fetched:
 class LastMessage(msgspec.Struct, frozen=True):
     """The last message that a client handed over.
 
-    `leader_epoch` is negative if the message has none.
+    Attributes:
+        offset: the message's offset.
+        leader_epoch: negative if the message has none.
     """
 
     offset: int
@@ -71,10 +81,9 @@ class LastMessage(msgspec.Struct, frozen=True):
 def can_continue(last: LastMessage | None, start: Start) -> bool:
     """Returns whether a read may continue after the last message without asking the cluster.
 
-    The question to the cluster is if the log was cut off below the start since that was
-    frozen. Messages that are written after a cut have a later epoch. So the message
-    right before the start answers the question, if its epoch isn't later than the
-    start's.
+    The cluster would be asked whether the log was cut off below the start, since the start
+    was frozen. Messages that are written after a cut-off have a later epoch. So the message
+    right before the start gives the answer, if its epoch isn't later than the start's.
     """
     if last is None or last.offset + 1 != start.offset:
         return False
@@ -91,11 +100,11 @@ class Fetcher(Protocol):
         """Begins another read, as a new client would.
 
         No message of the read before is handed over. Messages that were fetched ahead
-        are used if the read starts where the last one ended and `can_continue` is true.
+        are used if the read starts where the last read ended and `can_continue` is true.
 
         Returns:
-            False if a new client is needed: librdkafka asks about a start's leader
-                epoch only when it first hears of the topic's leaders.
+            False if a new client is needed: librdkafka checks a start's leader epoch only
+                when it first learns of the topic's leaders.
 
         Raises:
             KafkaException: the client can't be used any more.
@@ -104,7 +113,7 @@ class Fetcher(Protocol):
     def poll(self, max_messages: int, stop: int) -> Fetched:
         """Returns at most `max_messages` messages that have arrived.
 
-        If there are none, it waits a moment for some.
+        If none have arrived, it waits up to WAIT_SECONDS for a first one.
         """
 
     def close(self) -> None:
@@ -112,5 +121,4 @@ class Fetcher(Protocol):
 
 
 Fetching = Callable[[Mapping[str, Any], Start, OnError], Fetcher]
-"""Makes a client of one kind at its start; raises KafkaException for properties that can't be used.
-"""
+"""Makes a client at its start; raises KafkaException for properties that can't be used."""

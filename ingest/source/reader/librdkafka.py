@@ -1,10 +1,10 @@
 """Fetches messages with librdkafka itself, and copies them to Arrow by compiled code.
 
-No Python object is made for a message. confluent-kafka's consumer gives access neither
-to its messages before they are objects nor to the client inside it, so this is a client
-of its own, with the same properties. librdkafka calls its callbacks while it is polled, in
-the thread that reads, but for one: it asks for tokens in a thread of its own, so that a
-client that waits for its next split doesn't lose its login.
+No Python object is made for a message. confluent-kafka's consumer hides the client inside
+it, and its messages before they are objects. So this module makes its own client, with
+the same properties. librdkafka calls its callbacks while it is polled, in the thread that
+reads, except one: it asks for tokens in its own thread, so that a client that waits for
+its next split keeps its login.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from windrow.ingest.source.reader.fetching import (
 passes = Compiled("windrow.ingest.source.reader.passes")
 
 AT_ONCE = 16_384
-"""The most messages of one call. So many stay in the CPU's cache while they are copied."""
+"""The most messages of one poll. So many stay in the CPU's cache while they are copied."""
 
 POLL_BYTES = 4 * 1024 * 1024
-"""About the most bytes of one call, by the mean size of the messages of the call before.
+"""Roughly the most bytes of one poll, by the mean message size of the poll before.
 
-librdkafka holds a call's messages until they are copied, besides those that it fetches
-ahead; the first call of a start takes whatever is in its queue.
+librdkafka holds a poll's messages until they are copied, besides those that it fetches
+ahead. The first poll after a start takes whatever is in its queue.
 """
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""The bytes of keys, values and headers that are copied at once, or one larger message."""
+"""The bytes of keys, values and headers that are copied at once; a larger message is alone."""
 
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
-"""Python's log levels for those of syslog, as confluent-kafka maps them."""
+"""Python's log levels for syslog's levels 0 to 7, as confluent-kafka maps them."""
 
 _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
@@ -78,7 +78,7 @@ def connect(properties: Mapping[str, Any], start: Start, on_error: OnError) -> F
     """Makes a client at an offset, as `fetching.Fetching` describes.
 
     Raises:
-        SpecError: the library of this environment can't be used.
+        SpecError: the librdkafka of this environment can't be used.
     """
     return LibrdkafkaFetcher(library(), properties, start, on_error)
 
@@ -87,6 +87,16 @@ class LibrdkafkaFetcher:
     """A `fetching.Fetcher` on a consumer of librdkafka that is assigned to one topic-partition.
 
     Its callbacks are called while it is polled.
+
+    Attributes:
+        api: the functions of librdkafka.
+        messages: the addresses of messages that aren't destroyed yet, else 0. They stay
+            valid after an interrupt.
+        state: the state of the pass `look`.
+        turn: the number of polls and other releases. Each one destroys the remaining
+            messages of the poll before.
+        handle: the client; None after `close`.
+        tp: the topic-partition.
     """
 
     def __init__(
@@ -94,16 +104,16 @@ class LibrdkafkaFetcher:
     ) -> None:
         self.api = api
         self._calls = np.array([api.address(name) for name in fields.CALLS], np.int64)
-        # addresses of messages that are not destroyed yet, else 0: valid after an interrupt too
+        # an entry is 0 once its message is destroyed, so the array is valid after an interrupt too
         self.messages = np.zeros(AT_ONCE, np.int64)
         self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(fields.SCRATCH, np.int64)
         self.state = np.zeros(fields.STATE, np.int64)
-        # counts polls: each one destroys what is left of the messages of the one before
+        # counts releases: each poll destroys the remaining messages of the poll before
         self.turn = 0
         self._expect(start)
         self._on_error = on_error
-        # kept, because librdkafka has their addresses
+        # referenced here, because librdkafka only has their addresses
         self._token_source: TokenSource | None = properties.get("oauth_cb")
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log), TOKEN_CB(self._give_token)
         self.handle: int | None = self._create(
@@ -135,7 +145,7 @@ class LibrdkafkaFetcher:
         return not start.doubtful
 
     def _expect(self, start: Start) -> None:
-        """Resets the state, so that only messages from a start on are accepted."""
+        """Resets the state, so that only messages after a start are accepted."""
         self._poll_limit = AT_ONCE
         self.tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: LastMessage | None = None
@@ -177,14 +187,14 @@ class LibrdkafkaFetcher:
             self.api.consumer_close(handle)
             self.api.topic_partition_list_destroy(self._partitions)
             self.api.queue_destroy(self._queue)
-            # without the flag it would close the consumer again, for ever after a fatal error
+            # without the flag, librdkafka closes the consumer again, and hangs after a fatal error
             self.api.destroy_flags(handle, _CLOSED)
             del self._callbacks  # they refer to this object, and would keep its arrays
 
     def _consume(self, max_messages: int) -> int:
         """Takes the messages that have arrived; waits for the first one if there are none.
 
-        After that wait more have arrived: the cluster's answer comes as a whole.
+        After that wait more messages have arrived, because the cluster's answer comes as a whole.
         """
         address = self.messages.ctypes.data
         count = self._take(address, max_messages, 0)
@@ -197,8 +207,10 @@ class LibrdkafkaFetcher:
     def _take(self, address: int, max_messages: int, seconds: float) -> int:
         """Writes the addresses of up to `max_messages` messages to an address.
 
-        Returns their number. With zero seconds these are the messages that have
-        arrived.
+        With zero seconds it takes only messages that have already arrived.
+
+        Returns:
+            The number of messages.
         """
         count = int(
             self.api.consume_batch_queue(self._queue, round(seconds * 1000), address, max_messages)
@@ -208,10 +220,10 @@ class LibrdkafkaFetcher:
         return count
 
     def _is_topic(self) -> bool:
-        """Returns whether the messages are of the topic.
+        """Returns whether the messages are of the expected topic.
 
-        The name of the first one's topic is compared once; later messages are compared
-        with the first.
+        The first message's topic name is compared once. Later messages are compared with the
+        first message.
         """
         if self.state[fields.TOPIC] == 0 and self.state[fields.TOPIC_SEEN] != 0:
             self.state[fields.TOPIC] = self.state[fields.TOPIC_SEEN]
@@ -221,7 +233,7 @@ class LibrdkafkaFetcher:
         return True
 
     def _last_message(self, count: int) -> LastMessage | None:
-        """The last message, if no event and no message that was left out came after it."""
+        """Returns the last message, or None if an event or an omitted message may follow it."""
         if (
             not count
             or self.state[fields.EVENTS]
@@ -234,14 +246,14 @@ class LibrdkafkaFetcher:
         )
 
     def position(self) -> int:
-        """The offset after all messages that were handed over; negative at first."""
+        """Returns the offset after all messages that were handed over; negative at first."""
         self._check(self.api.position(self.handle, self._partitions))
         return int(self._partitions.contents.elements[0].offset)
 
     def _position(self, fetched: int) -> int:
-        """The client's own position, as a second witness of where its messages end.
+        """Returns the client's own position, which must agree with the messages.
 
-        For a moment it may be that of the read before.
+        It is -1 while the client's position may still be that of the read before.
         """
         position = self.position()
         self._begun = self._begun or fetched > 0 or position < 0
@@ -290,9 +302,9 @@ class LibrdkafkaFetcher:
             )
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
-        """The ranges of rows to copy at once.
+        """Yields the ranges of rows to copy at once.
 
-        Rows that aren't copied yet exist in librdkafka's memory only.
+        Rows that aren't copied yet exist only in librdkafka's memory.
         """
         if self.state[fields.BYTES] <= PIECE_BYTES:
             ends = np.full(count, self.state[fields.BYTES])
@@ -307,7 +319,7 @@ class LibrdkafkaFetcher:
             first, copied_bytes = end, int(ends[end - 1])
 
     def _create(self, properties: Mapping[str, Any]) -> int:
-        """A new client, which owns its configuration from then on."""
+        """Makes a client, which owns its configuration from then on."""
         conf = self.api.conf_new()
         try:
             return self._configure(conf, properties)
@@ -319,7 +331,7 @@ class LibrdkafkaFetcher:
         api, error_buffer = self.api, ctypes.create_string_buffer(TEXT_SIZE)
         for name, value in {**properties, "log.queue": True}.items():
             if api.conf_set(conf, name.encode(), _text(value), error_buffer, TEXT_SIZE) != 0:
-                # a code without a public name
+                # this code has no public name
                 code = KafkaError._INVALID_ARG
                 raise KafkaException(KafkaError(code, error_buffer.value.decode(errors="replace")))
         api.conf_set_error_cb(conf, self._callbacks[0])
@@ -383,7 +395,7 @@ def rows_to_batch(
     end: int,
     scratch: fields.Ints,
 ) -> pa.RecordBatch:
-    """The messages of some rows as a batch. The messages are destroyed by this."""
+    """Returns some rows as a batch, and destroys their messages."""
     part = rows[:, first:end]
     headers = _headers(calls, rows, first, end, scratch)
     keys, values = _Binaries(part[fields.KEY_SIZE]), _Binaries(part[fields.VALUE_SIZE])
@@ -403,7 +415,7 @@ def rows_to_batch(
 
 
 class _Binaries:
-    """A column of binaries of these sizes; its bytes at `address` are filled in later."""
+    """A column of binaries with these sizes; its bytes at `address` are filled in later."""
 
     def __init__(self, sizes: fields.Ints) -> None:
         self._ends = np.zeros(len(sizes) + 1, np.int32)
@@ -416,7 +428,7 @@ class _Binaries:
 
 
 def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, present: npt.NDArray[Any]) -> pa.Array:
-    """A column of binaries; it is null where `present` is 0."""
+    """Makes a column of binaries; it is null where `present` is 0."""
     nulls = len(present) - int(np.count_nonzero(present))
     bits = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(pa.binary(), len(present), [bits, pa.py_buffer(ends), data], nulls)
@@ -468,7 +480,8 @@ def _headers_or_marks(
 ) -> pa.Array:
     """Returns the headers.
 
-    A message with a header name that isn't UTF-8 gets a mark instead: it must not block its window.
+    A message with a header name that isn't UTF-8 gets UNREADABLE_HEADERS instead, so that it
+    doesn't block its window.
     """
     headers: list[HeaderList | None] = []
     for first, end in pairwise(ends.tolist()):
@@ -481,7 +494,7 @@ def _headers_or_marks(
 
 
 def _text(value: object) -> bytes | None:
-    """A property's value in the form that the library takes."""
+    """Returns a property's value in the form that librdkafka takes."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return None if value is None else str(value).encode()

@@ -1,10 +1,10 @@
 """Compiled passes over the messages that librdkafka hands over.
 
-The first one looks at each message, the others copy its bytes to Arrow's buffers. They
-are compiled, because they look at every message, and no Python object is made for one.
-Addresses and sizes are int64 throughout. Functions of librdkafka are called by the
-addresses in `calls`, in the order of `CALLS`: they differ between processes, so none is
-compiled in.
+The first pass looks at each message, the others copy the messages' bytes to Arrow's
+buffers. The passes are compiled, because they handle every message without a Python
+object. Addresses and sizes are int64 throughout. Functions of librdkafka are called by the
+addresses in `calls`, in the order of `CALLS`. The addresses differ between processes, so
+none is compiled in.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _copy: Any = intrinsic(_copying)
 
 @part
 def _text_size(address: int) -> int:
-    """The size of a text that ends with a zero byte."""
+    """Returns the size of a text that ends with a zero byte."""
     size = 0
     while byte_at(address + size) != 0:
         size += 1
@@ -94,25 +94,32 @@ def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int
 
 @compiled(_INT(_INTS, _INTS, _INT, _ROWS, _INTS, _INTS))
 def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scratch: Ints) -> int:
-    """Looks at `count` messages of one topic-partition, and fills in rows for them.
+    """Checks `count` messages of one topic-partition, and fills in rows for them.
 
-    Returns the number of rows. rd_kafka_message_t is part of librdkafka's interface:
-    err 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48, offset 56. The
-    values of each message are checked for being possible at all.
+    Returns the number of rows. The layout of rd_kafka_message_t is part of librdkafka's
+    interface: err at byte 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48,
+    offset 56. The pass refuses messages with impossible values.
 
     Args:
         calls: see `CALLS`.
         messages: the addresses of the messages.
         count: the number of `messages`.
         rows: `FIELDS` arrays, each as long as `messages`; filled.
-        state: `STATE` words. Read are `ERR`, the error code of a message to read (0
-            except in a test); `TOPIC`, an address, 0 if it is not known; `PARTITION`;
-            `DUE`, the least offset that the first message may have; and `STOP`, the
-            offset from which on messages are left out. Written are `DUE`, the offset
-            after the last message; `EVENTS`, the number of events among the messages;
-            `WRONG`, 1 if a message is impossible, and then no other result is valid;
-            `TOPIC_SEEN`, the topic of the first message, 0 without messages; and
-            `BYTES`, the size of keys, values and headers of the rows.
+        state: `STATE` words. The pass reads these:
+
+            - `ERR`: the error code of a message to read (0 except in a test).
+            - `TOPIC`: the address of the topic; 0 if it is not known.
+            - `PARTITION`: the partition's number.
+            - `DUE`: the lowest offset that the first message may have.
+            - `STOP`: the first offset that is left out.
+
+            The pass writes these:
+
+            - `DUE`: the offset after the last message.
+            - `EVENTS`: the number of events among the messages.
+            - `WRONG`: 1 if a message is impossible. Then no other result is valid.
+            - `TOPIC_SEEN`: the address of the first message's topic; 0 without messages.
+            - `BYTES`: the size of keys, values and headers of the rows.
         scratch: `SCRATCH` words.
     """
     row_count, answer_address = 0, scratch.ctypes.data
@@ -210,11 +217,11 @@ def copy_headers(
         rows: the rows that `look` filled.
         first: the first row.
         end: the row after the last one.
-        name_ends: one more than there are headers; filled with the ends of the names.
+        name_ends: filled with the end of each name; its length is the number of headers + 1.
         names: the address to copy the names to.
-        value_ends: the same for values.
+        value_ends: filled with the end of each value; the same length as `name_ends`.
         values: the address to copy the values to.
-        present: filled: 0 if a value is null, else 1.
+        present: filled with 0 for a null value, else 1.
         scratch: `SCRATCH` words.
     """
     answer_address, name_end, value_end, header_index = scratch.ctypes.data, 0, 0, 0
@@ -241,7 +248,7 @@ def copy_headers(
 
 @compiled(types.void(_INTS, _INTS, _INT))
 def release(calls: Ints, messages: Ints, count: int) -> None:
-    """Destroys all messages of the first `count` that aren't destroyed yet."""
+    """Destroys those of the first `count` messages that aren't destroyed yet."""
     for n in range(count):
         if messages[n] != 0:
             call_at(calls[5], (messages[n],))

@@ -29,11 +29,13 @@ OFFSETS_MAX = 1_000_000
 
 @dataclass
 class Gaps:
-    """The first gaps of two offsets and more.
+    """The first gaps of at least two offsets.
 
-    A gap of one offset is a transaction marker, or was compacted, and isn't recorded.
-    `ranges`: the first offset of each gap and the first one after it. `expected`: the
-    next offset if no gap follows.
+    A gap of one offset is a transaction marker or a compacted message, and isn't recorded.
+
+    Attributes:
+        expected: the next offset if no gap follows.
+        ranges: the first offset of each gap, and the first offset after it.
     """
 
     expected: int
@@ -50,12 +52,12 @@ class Gaps:
         self.expected = last + 1
 
     def add_end(self, stop: int) -> None:
-        """Records that no more messages were seen before `stop`."""
+        """Records that the reader has seen no more messages before `stop`."""
         if stop - self.expected >= 2:
             self._keep(self.expected, stop)
 
     def add_skipped(self, start: int, stop: int) -> None:
-        """Records that no messages were seen before `start`, and none exist up to `stop`."""
+        """Records that no more messages were seen before `start`, and none exist up to `stop`."""
         self.add_end(start)
         self.expected = stop
 
@@ -69,12 +71,12 @@ class Gaps:
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
-# for the question of the cluster's identity, also if a read may stall for hours
+# The limit for checking the cluster's identity, even if a read may stall for hours.
 _ANSWER_SECONDS = 60.0
 
 _FORCED = {
-    "enable.partition.eof": True,  # else the end after a compacted batch is never noticed
-    "auto.offset.reset": "error",  # else a start that is gone is skipped silently
+    "enable.partition.eof": True,  # without it, the end after a compacted batch is never noticed
+    "auto.offset.reset": "error",  # without it, a missing start is skipped silently
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "check.crcs": True,
@@ -87,17 +89,23 @@ _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
 @dataclass(frozen=True)
 class KafkaReader:
-    """Reads splits with clients that are assigned, never subscribed, and commit nothing.
+    """Reads splits with clients that are assigned, never subscribed, and that commit nothing.
 
-    While a worker takes splits of one job (`ingest.client_cache`), they are read with
-    the same clients, and the cluster's identity is asked once: the driver asks before
-    the job and before each commit. Without a job each read has clients of its own.
+    While a worker takes splits of one job (`ingest.client_cache`), it reads them with the
+    same clients and asks for the cluster's identity once. That is enough, because the driver
+    asks before the job and before each commit. Without a job each read has its own clients.
 
-    `properties` are librdkafka's for a consumer, with the isolation level; references
-    to secrets are resolved at each read. `stall_seconds` is how long nothing may
-    arrive. Memory is bounded by `rows_max` and `bytes_max` (keys, values and headers of
-    one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the
-    clients.
+    Memory is bounded by `rows_max`, by `bytes_max` (a batch may be held twice for a moment)
+    and by librdkafka's queue.
+
+    Attributes:
+        properties: librdkafka's properties of a consumer, with the isolation level.
+            References to secrets are resolved at each read.
+        plan: the ids of the planned cluster and topics, and what to do on data loss.
+        stall_seconds: how long no message may arrive.
+        rows_max: the most rows of a batch.
+        bytes_max: the most bytes of keys, values and headers of a batch.
+        fetching: makes the clients.
     """
 
     properties: Recipe = field(repr=False)
@@ -108,7 +116,7 @@ class KafkaReader:
     fetching: Fetching = connect
 
     def __post_init__(self) -> None:
-        """Checks that the isolation level is set, so that it isn't librdkafka's default."""
+        """Checks that the isolation level is set, so that librdkafka's default is never used."""
         if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
             msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
             raise ValueError(msg)
@@ -117,10 +125,10 @@ class KafkaReader:
         """Reads a split, as `ports.reader.Reader.read` describes.
 
         Raises:
-            SpecError: the cluster refuses this client, or a secret doesn't exist at its
-                reference.
-            RefusedError: the client met something in the log that it can't read, such
-                as a wrong checksum.
+            SpecError: the cluster refuses this client, or the reference to a secret leads to
+                no secret.
+            RefusedError: the client met data in the log that it can't read, such as a wrong
+                checksum.
         """
         properties = reveal_secrets(self.properties)
         client = IdentityCheck, frozenset(properties.items())
@@ -171,12 +179,12 @@ class KafkaReader:
     def _count_aborted(
         self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]
     ) -> int:
-        """Counts the messages in the gaps, by reading these with read_uncommitted.
+        """Counts the aborted messages, by reading the gaps with read_uncommitted.
 
-        Everything below the split's stop is decided, so a message that is seen there,
-        and was not visible before, was aborted. Messages that retention has removed
-        since the read are not counted; the read itself was complete. The last gap is
-        read first, because retention removes from the other side.
+        All transactions below the split's stop are decided. So a message that is seen in a
+        gap, and was not visible before, was aborted. Messages that retention has removed since
+        the read are not counted; the read itself was complete. The last gap is read first,
+        because retention removes the oldest messages first.
         """
         looking = {**properties, **_FORCED, **_LOOK}
         count = 0

@@ -1,7 +1,7 @@
-"""Contract suites, one for each interface that plugins implement; they need pytest.
+"""Contract suites, one for each interface that plugins implement. They need pytest.
 
-A suite is a class of cases. A test module subclasses it, and says what is tested by fixtures or
-methods.
+A suite is a class of test cases. A test module subclasses it, and supplies the tested object by
+fixtures or methods.
 """
 
 import pkgutil

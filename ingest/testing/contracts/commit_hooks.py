@@ -1,5 +1,7 @@
-"""Hooks into the commit loop, at the one seam that all kinds share: the states that a
-store opens for writing. A later hook lies around those before it.
+"""Hooks into the commit loop of sinks.
+
+They wrap the states that a store opens for writing, because all kinds of sinks use them. A hook
+that is added later wraps the earlier hooks.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class HookedState:
         return self._put(self._state, change)
 
     def moved_to(self, state: Any) -> Any:
-        """Another state with the same hooks."""
+        """Returns another state with the same hooks."""
         inside = self._state
         return HookedState(
             inside.moved_to(state) if isinstance(inside, HookedState) else state, self._put
@@ -38,12 +40,12 @@ class HookedState:
 
 
 def moved_to(hooked: Any, state: Any) -> Any:
-    """Another state with the hooks that this one has, if any."""
+    """Returns `state` with the hooks of `hooked`, if there are any."""
     return hooked.moved_to(state) if isinstance(hooked, HookedState) else state
 
 
 def on_put(sink: Any, put: Put) -> None:
-    """Have each put of a sink's made by `put`, which is given the state and the change."""
+    """Replaces each put of a sink by `put`, which is called with the state and the change."""
     writing = sink.store.writing
 
     @contextmanager
@@ -55,7 +57,10 @@ def on_put(sink: Any, put: Put) -> None:
 
 
 def run_between(sink: Any, turn: Callable[[], object]) -> None:
-    """Another run has its turn once, between the sink's first look and its first put."""
+    """Calls `turn` once before the sink's next put, after the commit has read the table.
+
+    `turn` simulates another run.
+    """
     turns = [turn]
 
     def put(state: Any, change: TableChange) -> Answer:
@@ -67,8 +72,14 @@ def run_between(sink: Any, turn: Callable[[], object]) -> None:
 
 
 def answer_puts(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
-    """Have the next puts be answered so, each done before or not; the versions that
-    puts were made on, as they come.
+    """Gives the answers of the next puts.
+
+    Args:
+        sink: the sink.
+        answers: for each put, an answer or an error, and whether the put is done before.
+
+    Returns:
+        A list that gets the version of the state at each put.
     """
     remaining, puts = list(answers), list[int]()
 
@@ -88,8 +99,9 @@ def answer_puts(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[in
 
 
 def before_look(sink: Any, turn: Callable[[], object]) -> None:
-    """Another run has its turn once, before the sink's next commit looks, and so before
-    it waits for a lock.
+    """Calls `turn` once before the sink's next commit reads the table or waits for a lock.
+
+    `turn` simulates another run.
     """
     writing = sink.store.writing
 
@@ -104,8 +116,13 @@ def before_look(sink: Any, turn: Callable[[], object]) -> None:
 def each_line(sink: Any, note: str, see: Callable[[int], object]) -> None:
     """Calls `see` before each line of the sink's next put, with the line's number.
 
-    It sees those of the module that the state is of. What it raises ends the put. `note`: the name
-    of a note that is put with the change.
+    Only lines of the module that defines the state's class count. An exception of `see` ends
+    the put.
+
+    Args:
+        sink: the sink.
+        note: the name of a note that the put also writes.
+        see: is called with the line's number.
     """
     turns = [1]
 

@@ -1,4 +1,4 @@
-"""What every store of dead letters promises, beside whatever sink."""
+"""The contract suite of stores of dead letters, with any sink."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from windrow.ingest.testing.contracts.windows import staged_receipt, window
 
 
 class DeadLettersContract(SinkUnderTest):
-    """Runs unchanged on every store."""
+    """The suite that runs on every store."""
 
     def test_dead_letters_of_the_counted_attempt_only(self, sink: Any) -> None:
-        """Readers see the dead letters of the attempt that the receipt names, once,
-        however often they were sent.
+        """Readers see only the dead letters of the receipt's attempt, and each only once,
+        even if they were committed twice.
         """
         first, first_files = staged_receipt(sink, 0, 0, "died before its commit")
         sink.commit_dead(first.plan, first.attempt, first_files)
@@ -35,11 +35,11 @@ class DeadLettersContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
-        """Per window that isn't committed the newest attempt that left dead letters: a
-        refused window's can be found and read.
+        """For each uncommitted window, the store knows the newest attempt with dead letters,
+        so that the dead letters of a refused window can be read.
         """
         assert sink.refused() == {}
-        # the newest one is not the last by its name
+        # the newest attempt, "a2", isn't the last in the order of names
         for number, attempt in ((0, "z9"), (0, "a2"), (1, "b1")):
             refused, files = staged_receipt(sink, number, 0, attempt)
             sink.commit_dead(refused.plan, attempt, files)
@@ -50,8 +50,8 @@ class DeadLettersContract(SinkUnderTest):
         assert self.reopen(sink).refused() == {window(1).key: "b1"}
 
     def test_a_corrected_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
-        """Dead letters of an attempt that refused a message don't count once another
-        attempt took it as a row.
+        """If a later attempt makes a row of a message, the message's dead letter of an earlier
+        attempt doesn't count.
         """
         refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
         sink.commit_dead(refused.plan, refused.attempt, refused_files)
@@ -62,8 +62,8 @@ class DeadLettersContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
-        """Bytes, headers in order with duplicates, coordinates, stage, reason, schema
-        and attempt come back as they went in.
+        """A dead letter is read with the same bytes, headers (in order, with duplicates), position,
+        stage, reason, schema and attempt as it was written.
         """
         self.commit(sink, 0)
         row = sink.read_dead(window(0), limit=1).to_pylist()[0]
@@ -90,7 +90,7 @@ class DeadLettersContract(SinkUnderTest):
         )
 
     def test_refused_attempts_of_some_windows(self, sink: Any) -> None:
-        """Who asks for some windows hears of those alone, and of none that is committed."""
+        """Only uncommitted windows among the requested windows are returned."""
         for number in (0, 1):
             refused, files = staged_receipt(sink, number, 0, f"a{number}")
             sink.commit_dead(refused.plan, f"a{number}", files)
@@ -102,7 +102,7 @@ class DeadLettersContract(SinkUnderTest):
         }
 
     def test_they_are_counted_and_read_back(self, sink: Any) -> None:
-        """By attempt they are counted; contents are those of every attempt."""
+        """`count` counts the dead letters of one attempt; `contents` has those of all attempts."""
         for attempt in ("a1", "a2"):
             refused, files = staged_receipt(sink, 0, 0, attempt)
             sink.commit_dead(refused.plan, attempt, files)
@@ -118,7 +118,7 @@ class DeadLettersContract(SinkUnderTest):
         assert list(store.contents(window(1))) == []
 
     def test_their_store_is_bound(self, sink: Any) -> None:
-        """Another pipeline, ledger or grid is refused, as a table refuses it."""
+        """The store refuses another pipeline, ledger or grid, as a table does."""
         store = self.reopen(sink).dead_letters
         store.prepare(TableOwner("orders", "ledger-1", "hourly"))
         for owner, error in (
@@ -130,7 +130,7 @@ class DeadLettersContract(SinkUnderTest):
                 store.prepare(owner)
 
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:
-        """Whatever the grace period, committed dead letters stay."""
+        """A sweep never removes committed dead letters."""
         self.commit(sink, 0)
         assert sink.dead_letters.sweep(timedelta(hours=1)) == []
         assert sink.read_dead(window(0)).num_rows == 2

@@ -1,8 +1,8 @@
-"""What every `ports.decoder.Decoder` must give.
+"""The contract suite of `ports.decoder.Decoder`.
 
-The suite of a format supplies the fixture `decoder`, and in `GOOD` and `BAD` some
-values that become rows, and some that it refuses. Each bad one holds the word
-`hunter2`, which must never be seen again.
+The suite of a format supplies the fixture `decoder`, values in `GOOD` that become rows, and values
+in `BAD` that are refused. Each bad value contains the word `hunter2`, which must not appear in
+a reason.
 """
 
 from __future__ import annotations
@@ -24,37 +24,43 @@ SECRET = b"hunter2"
 _FEWER = settings(
     max_examples=max(1, settings().max_examples // 2),
     deadline=None,
-    # one suite, run on one decoder after the other
+    # the same suite runs on several decoders
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.differing_executors,
         HealthCheck.too_slow,
     ],
 )
-"""Half of the profile's examples: each is a batch of messages."""
+"""Half of the profile's examples, because each example is a batch of messages."""
 
 
 class DecoderContract:
-    """The promises."""
+    """The suite that runs on every decoder.
+
+    Attributes:
+        GOOD: values that become rows.
+        BAD: values that are refused.
+    """
 
     GOOD: ClassVar[Sequence[bytes]]
     BAD: ClassVar[Sequence[bytes]]
 
     def messages(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Messages with these values; for a decoder that looks at more than the value,
-        with what it needs beside.
+        """Returns messages with these values.
+
+        The suite of a decoder that also reads keys or headers overrides it.
         """
         return messages_with(values)
 
     def decode_values(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
-        """What becomes of messages with these values; of the shape that all promise."""
+        """Returns the result for messages with these values, after checking its form."""
         decoded = decoder.open()(self.messages(values))
         check_shape(decoded, decoder.columns.arrow_schema, len(values))
         return decoded
 
     def test_each_message_is_in_one_place(self, decoder: Decoder) -> None:
-        """Good ones have rows, bad ones are dead letters of the value or the schema
-        with a reason, in the order of the messages.
+        """Good messages become rows, and bad messages become dead letters of the stages value or
+        schema, with a reason, in the order of the messages.
         """
         mixed = [value for pair in zip(self.GOOD, self.BAD, strict=False) for value in pair]
         decoded = self.decode_values(decoder, mixed)
@@ -69,13 +75,13 @@ class DecoderContract:
 
     @pytest.mark.parametrize("count", [0, 1])
     def test_batches_of_one_kind(self, decoder: Decoder, count: int) -> None:
-        """No messages, no rows, or no dead letters: the shapes stay the same."""
+        """A batch without messages, rows or dead letters has a valid form."""
         assert self.decode_values(decoder, self.GOOD[:count]).valid == count
         assert len(self.decode_values(decoder, self.BAD[:count]).dead_index) == count
 
     def test_a_message_is_judged_alone(self, decoder: Decoder) -> None:
-        """What becomes of a message is the same in any batch, at any place of it, also
-        where the batch is a part of another.
+        """The result for a message is the same in any batch, at any position, even in a slice of
+        another batch.
         """
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
         together, decode = self.decode_values(decoder, values), decoder.open()
@@ -99,9 +105,7 @@ class DecoderContract:
         }
 
     def test_a_payload_stays_out_of_the_reasons(self, decoder: Decoder) -> None:
-        """What is refused is told by its place and kind: no value of a message stands
-        in a reason or a detail.
-        """
+        """Reason and detail of a refusal have no value of the message."""
         assert all(SECRET in value for value in self.BAD)
         decoded = self.decode_values(decoder, self.BAD)
         assert len(decoded.dead_index) == len(self.BAD)
@@ -112,13 +116,11 @@ class DecoderContract:
     @_FEWER
     @given(values=st.lists(st.none() | st.binary(max_size=60), max_size=20))
     def test_no_message_makes_it_raise(self, decoder: Decoder, values: list[bytes | None]) -> None:
-        """Whatever bytes come, each message ends in exactly one place."""
+        """A decoder doesn't raise for any bytes, and each message has exactly one outcome."""
         self.decode_values(decoder, values)
 
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
-        """Megabytes of one byte, or of one good message after the other, between good
-        messages: these are rows as ever.
-        """
+        """Good messages still become rows, if messages of 1 to 4 MiB are between them."""
         monsters = [
             b"\x00" * (4 << 20),
             b"[" * (4 << 20),
@@ -129,18 +131,18 @@ class DecoderContract:
         assert verdicts(decoded)[0] == verdicts(decoded)[len(monsters) + 1]
 
     def test_a_decoder_travels(self, decoder: Decoder) -> None:
-        """It is a recipe: what it built stays behind, and the copy is equal, promises
-        the same, and decodes the same.
+        """A pickled decoder is small, even after use, and its copy is equal, with the same columns
+        and results.
         """
         original = self.decode_values(decoder, self.GOOD)
         words = pickle.dumps(decoder)
-        assert len(words) < 65_536  # with what its files hold
+        assert len(words) < 65_536  # a decoder may contain the text of its schema files
         copy = pickle.loads(words)  # noqa: S301
         assert (copy, hash(copy), copy.columns) == (decoder, hash(decoder), decoder.columns)
         assert verdicts(self.decode_values(copy, self.GOOD)) == verdicts(original)
 
     def test_threads_do_not_meet(self, decoder: Decoder) -> None:
-        """Several threads that open one decoder at the same time each get their own verdicts."""
+        """Several threads that open one decoder at the same time get the same results."""
         expected, outcomes, begin = (
             verdicts(self.decode_values(decoder, self.GOOD)),
             [],
@@ -160,7 +162,7 @@ class DecoderContract:
         assert outcomes == [[expected] * 20] * 4
 
     def test_columns_are_named_and_typed(self, decoder: Decoder) -> None:
-        """There is at least one column, and each name is there once."""
+        """A decoder has at least one column, and no two names differ only by case."""
         names = [column.name.casefold() for column in decoder.columns.columns]
         assert names
         assert len(set(names)) == len(names)

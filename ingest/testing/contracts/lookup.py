@@ -1,7 +1,7 @@
-"""What every `ports.lookup.LookupSource` must keep.
+"""The contract suite of `ports.lookup.LookupSource`.
 
-The suite of a source supplies the fixture `source`, which has the rows of `PEOPLE` and no others.
-If the source repeats, `changed` puts the rows of `CHANGED` in their place.
+The suite of a source supplies the fixture `source`, a source that has exactly the rows of
+`PEOPLE`. If the source repeats, the suite's `changed` replaces them by the rows of `CHANGED`.
 """
 
 from __future__ import annotations
@@ -25,28 +25,34 @@ PEOPLE = pa.table(
         "city": ["Kyiv", None, None],
     }
 )
-"""The rows that the source of a suite has; its whole numbers may be of any width."""
+"""The rows of the source. Its integers may have any width."""
 
 CHANGED = PEOPLE.set_column(1, "name", pa.array(["Zoe", "Bob", "Cid"]))
-"""The rows that a source has after `changed`, with the types of before."""
+"""The rows of the source after `changed`, with the same types."""
 
 WANTED = ("id", "name")
 
 
 class LookupContract:
-    """The promises."""
+    """The suite that runs on every lookup source."""
 
     def changed(self, source: LookupSource) -> None:
-        """Changes the table or service of a source that repeats: it has `CHANGED` afterwards."""
+        """Changes the table or service of a source that repeats, so that it has `CHANGED`."""
         raise NotImplementedError("a source that repeats needs `changed` in its suite")
 
     def columns(self, source: LookupSource) -> pa.Schema:
-        """The columns that are asked for, with the source's types."""
+        """Returns the columns `WANTED`, with the source's types."""
         schema = source.schema()
         return pa.schema([schema.field(name) for name in WANTED])
 
     def ask_all(self, source: LookupSource, version: str, *keys: Sequence[int]) -> list[Answers]:
-        """What one function that the source opens answers, one question after the other."""
+        """Opens the source once, and returns its answers to several requests.
+
+        Args:
+            source: the source.
+            version: the version to open.
+            keys: the keys of each request.
+        """
         columns = self.columns(source)
         ask = source.open(version, columns)
         all_answers = [ask(pa.table({"id": pa.array(ids, pa.int64())})) for ids in keys]
@@ -57,7 +63,7 @@ class LookupContract:
         return all_answers
 
     def test_it_says_what_it_has(self, source: LookupSource) -> None:
-        """A name for people, and columns of types that a table takes."""
+        """A source has a printable identity, and columns with types that a table can have."""
         assert source.identity.isprintable()
         assert source.identity
         types = {name: source.schema().field(name).type for name in PEOPLE.column_names}
@@ -65,12 +71,12 @@ class LookupContract:
         assert types == {"name": pa.string(), "city": pa.string()}
 
     def test_each_key_has_its_row(self, source: LookupSource) -> None:
-        """A key without a row is left out; null values come back as null."""
+        """Each key gets its row, a key without a row gets none, and null values stay null."""
         (answers,) = self.ask_all(source, source.version(), [1, 3, 7])
         assert _rows(answers) == [(1, "Ann"), (3, None)]
 
     def test_one_question_after_the_other(self, source: LookupSource) -> None:
-        """Each is answered alone, whatever was asked before; no key has a row it lacks."""
+        """The answer to a request doesn't depend on earlier requests."""
         single_answers = self.ask_all(source, source.version(), [2], [7], [2, 3], [-1])
         assert [_rows(answers) for answers in single_answers] == [
             [(2, "Bob")],
@@ -80,13 +86,13 @@ class LookupContract:
         ]
 
     def test_a_key_that_it_can_not_have_has_no_row(self, source: LookupSource) -> None:
-        """The largest and smallest whole numbers are keys like others."""
+        """The largest and smallest int64 are valid keys, even if the column's type is smaller."""
         (answers,) = self.ask_all(source, source.version(), [-(2**63), 1, 2**63 - 1])
         assert _rows(answers) == [(1, "Ann")]
 
     def test_a_version_is_held(self, source: LookupSource) -> None:
-        """Tasks ask what the driver holds for them; a source that repeats can be asked for the
-        same version again.
+        """Tasks can open the version that the driver holds. A source that repeats can be asked
+        for the same version again.
         """
         version = source.version()
         with source.hold(version, 1) as held_version:
@@ -98,9 +104,9 @@ class LookupContract:
             assert _rows(repeated) == _rows(answers)
 
     def test_a_version_has_its_rows_or_is_refused(self, source: LookupSource) -> None:
-        """Of a source that repeats, after its table has changed: by what was opened before, and by
-        what is opened then. The new version has the new rows, and is refused where its columns
-        have other types than it is asked for: a cast would make other rows.
+        """After the table of a source that repeats has changed, the old version gives the old rows
+        or is refused, and the new version gives the new rows. A version is refused if a column
+        has another type than requested, because a cast would change values.
         """
         if not source.repeats:
             return
@@ -118,7 +124,7 @@ class LookupContract:
             source.open(source.version(), columns.set(1, pa.field("name", pa.int64())))(keys)
 
     def test_a_source_travels(self, source: LookupSource) -> None:
-        """It is a recipe: what it opened stays behind, and the copy answers the same."""
+        """A pickled source is small, even after use, and its copy gives the same answers."""
         original = self.ask_all(source, source.version(), [1, 2])
         words = pickle.dumps(source)
         assert len(words) < 4096
@@ -129,7 +135,7 @@ class LookupContract:
         assert list(map(_rows, copied)) == list(map(_rows, original))
 
     def test_threads_do_not_meet(self, source: LookupSource) -> None:
-        """Several threads ask one source at the same time."""
+        """Several threads can ask one source at the same time."""
 
         def work() -> Any:
             return [

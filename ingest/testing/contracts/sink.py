@@ -1,4 +1,4 @@
-"""What every sink promises of one commit: whole, once, in its own window only."""
+"""The contract suites of a sink's commits: a window is committed whole, and only once."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from windrow.ingest.testing.contracts.windows import (
 
 
 class CommitContract(SinkUnderTest):
-    """Runs unchanged on every sink."""
+    """The suite that runs on every sink."""
 
     def test_nothing_is_there_before(self, sink: Any) -> None:
-        """A prepared table holds no window, and asking changes nothing."""
+        """A prepared table has no windows."""
         assert sink.look(window(0)) is None
         assert list(sink.receipts()) == []
 
     def test_it_knows_its_identity(self, sink: Any, tmp_path: Path) -> None:
-        """Another process's handle has the same one; that of a table elsewhere is another."""
+        """Two sinks on the same table have the same identity; a table elsewhere has another."""
         assert sink.is_at(self.reopen(sink).identity)
         assert not sink.is_at(self.make(tmp_path / "none", ROWS).identity)
 
     def test_look_without_a_table(self, tmp_path: Path) -> None:
-        """Looking where no table is, is no error."""
+        """`look` and `receipts` find nothing, without an error, if there is no table."""
         fresh = self.make(tmp_path / "none", ROWS)
         assert fresh.look(window(0)) is None
         assert list(fresh.receipts()) == []
 
     def test_a_commit_shows_rows_and_receipt(self, sink: Any) -> None:
-        """A commit makes rows and receipt visible together, to other processes too."""
+        """A commit makes rows and receipt visible together, also to other processes."""
         new_receipt, staged = staged_receipt(sink, 0)
         sink.commit_dead(new_receipt.plan, "a1", staged)
         assert self.pieces(sink) == []
@@ -65,8 +65,8 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
-        """`looks` returns what single looks would, in the order asked for: None for
-        windows that the table doesn't have, and where there is no table.
+        """`looks` returns the same as single calls of `look`, in the requested order; None for
+        windows that the table doesn't have, and for all windows without a table.
         """
         sink.commit(*staged_receipt(sink, 1))
         windows = [window(n) for n in (2, 1, 0)]
@@ -75,9 +75,7 @@ class CommitContract(SinkUnderTest):
         assert list(self.make(tmp_path / "none", ROWS).looks(windows)) == [None] * 3
 
     def test_which_windows_are_committed(self, sink: Any, tmp_path: Path) -> None:
-        """`committed` returns exactly the windows asked for that the table has; none where
-        there is no table.
-        """
+        """`committed` returns the requested windows that the table has; none without a table."""
         for number in (1, 3):
             sink.commit(*staged_receipt(sink, number))
         windows = [window(n) for n in (2, 1, 0)]
@@ -85,8 +83,8 @@ class CommitContract(SinkUnderTest):
         assert sink.committed([]) == self.make(tmp_path / "none", ROWS).committed(windows) == set()
 
     def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
-        """Another attempt at a committed window hears of the first one's receipt and
-        leaves its own files out.
+        """A second attempt at a committed window gets the first attempt's receipt, and adds no
+        rows.
         """
         first = self.commit(sink, 0)
         second = self.commit(self.reopen(sink), 0, attempt="a2")
@@ -94,13 +92,13 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_the_same_commit_twice(self, sink: Any) -> None:
-        """A call that is repeated as it was, says that it is done already."""
+        """A repeated call with the same receipt returns AlreadyDone."""
         new_receipt, staged = staged_receipt(sink, 0)
         assert isinstance(sink.commit(new_receipt, staged), Done)
         assert isinstance(sink.commit(new_receipt, staged), AlreadyDone)
 
     def test_a_window_without_rows(self, sink: Any) -> None:
-        """A window without any message is committed like any other, with a receipt and no files."""
+        """A window without messages is committed with a receipt and without rows."""
         planned = plan(sink, 0, offsets=(0, 0))
         outcome = sink.commit(receipt(planned, [], 0, "a1"), [])
         assert isinstance(outcome, Done)
@@ -111,8 +109,8 @@ class CommitContract(SinkUnderTest):
     def test_a_window_that_does_not_join_on_is_refused(
         self, sink: Any, number: int, offsets: tuple[int, int]
     ) -> None:
-        """Planned by another ledger, it would leave offsets in no window, or in two:
-        refused; the right one goes in.
+        """A window whose offsets leave a gap to its neighbours, or overlap them, is refused. Such
+        a window was planned by another ledger. The right window is committed afterwards.
         """
         self.commit(sink, 0)
         self.commit(sink, 2)
@@ -124,8 +122,8 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0, 1, 2]).ok
 
     def test_an_overlap_is_refused(self, sink: Any) -> None:
-        """A range that another window holds is refused, naming that window,
-        topic-partition and offset; nothing is written.
+        """A window with offsets of a committed window is refused, and nothing is written. The
+        error names that window, the topic-partition and the offset.
         """
         self.commit(sink, 0)
         planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
@@ -153,9 +151,7 @@ class CommitContract(SinkUnderTest):
     def test_whatever_was_asked_before_an_overlap_is_refused(
         self, sink: Any, calls: list[str]
     ) -> None:
-        """A process that asks other things of the table first, as a run does, still
-        holds its commit against all windows that are there.
-        """
+        """An overlap is refused, whatever the sink was asked before the commit."""
         self.commit(sink, 0)
         self.commit(sink, 1)
         fresh = self.reopen(sink)
@@ -175,7 +171,7 @@ class CommitContract(SinkUnderTest):
     def test_no_generation_is_left_out(
         self, sink: Any, existing: int | None, proposed: int
     ) -> None:
-        """A generation needs the one before it."""
+        """A generation is refused if the previous generation isn't committed."""
         if existing is not None:
             self.commit(sink, 0)
         new_receipt, staged = staged_receipt(sink, 0, proposed, "b1")
@@ -184,8 +180,8 @@ class CommitContract(SinkUnderTest):
 
     @pytest.mark.parametrize("generation", [0, 1])
     def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
-        """A window that is there under another plan is refused, whatever the
-        generation; both digests are named.
+        """A window that is committed with another plan is refused in any generation, and the
+        text has both digests.
         """
         self.commit(sink, 0)
         new_receipt, staged = staged_receipt(sink, 0, generation, "a2")
@@ -196,7 +192,9 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_eight_racers_of_one_window(self, sink: Any) -> None:
-        """Of eight runs of one window one commits; the other seven report its receipt."""
+        """If eight runs commit the same window at once, one commits, and seven report its
+        receipt.
+        """
         racers = [(self.reopen(sink), f"racer {i}") for i in range(8)]
         ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
         for s, new_receipt, staged in ready:
@@ -209,7 +207,7 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_racers_of_different_windows_all_arrive(self, sink: Any) -> None:
-        """Runs of different windows never stop one another."""
+        """Eight runs can commit different windows at once."""
         ready = [
             (s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))
         ]
@@ -222,7 +220,7 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, list(range(8))).ok
 
     def test_receipts_are_the_newest_of_each_window(self, sink: Any) -> None:
-        """All windows, each with its newest generation, in order."""
+        """`receipts` returns the newest generation of each window, in the order of windows."""
         for n in (2, 0, 1):
             self.commit(sink, n)
         newest = self.generations(sink)[-1]
@@ -237,8 +235,8 @@ class CommitContract(SinkUnderTest):
         assert receipts == [sink.look(window(n)) for n in range(3)]
 
     def test_an_inspection_finds_every_window(self, sink: Any) -> None:
-        """Of a whole table it is what the receipts are; each has its text, and
-        restoring what is there changes nothing.
+        """An audit returns the same receipts as the sink. Restoring a receipt that is there
+        changes nothing; restoring another window's receipt is refused.
         """
         for n in (1, 0):
             self.commit(sink, n)
@@ -254,8 +252,8 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0, 1]).ok
 
     def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
-        """A commit that arrived unanswered is done or unknown, never refused; the next
-        attempt finds it and writes nothing.
+        """A commit whose answer is lost is Done or Unknown, never refused. The next attempt
+        finds it and writes nothing.
         """
         new_receipt, staged = staged_receipt(sink, 0)
         sink.commit_dead(new_receipt.plan, "a1", staged)
@@ -273,7 +271,7 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_the_grid_is_bound(self, sink: Any) -> None:
-        """Another grid is refused, naming both."""
+        """Another grid is refused, and the text names both grids."""
         with pytest.raises(GridError, match=r"hourly.*daily"):
             self.reopen(sink).prepare(TableOwner("orders", "ledger-1", "daily"))
 
@@ -281,13 +279,13 @@ class CommitContract(SinkUnderTest):
         ("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")]
     )
     def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
-        """Another ledger, or another pipeline, is refused, naming both."""
+        """Another ledger or another pipeline is refused, and the text names it."""
         with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
             self.reopen(sink).prepare(TableOwner(pipeline, ledger, "hourly"))
 
     def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
-        """What prepare refuses, commit refuses too: the table may have been made anew
-        in between.
+        """`commit` refuses another ledger or grid, as `prepare` does, because the table may have
+        been made anew in between.
         """
         new_receipt, staged = staged_receipt(sink, 0)
         with pytest.raises(IdentityError):
@@ -296,16 +294,16 @@ class CommitContract(SinkUnderTest):
             sink.commit(receipt(new_receipt.plan, staged, 0, "a1", grid="daily"), staged)
 
     def test_racing_preparations_agree(self, tmp_path: Path) -> None:
-        """Of eight that make one table with ledgers of their own, one binds it; the
-        others are told whose it is.
+        """If eight runs with different ledgers make the same table at once, one binds the table,
+        and seven are refused.
         """
         fresh = self.make(tmp_path / "raced", ROWS)
         outcomes = run_together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
         assert sorted(outcomes) == ["bound", *["refused"] * 7]
 
     def test_runs_that_make_one_table_at_the_same_time_share_it(self, tmp_path: Path) -> None:
-        """Of eight runs of one pipeline, which find no table, each commits its window: there is
-        one table, and all windows are in it.
+        """If eight runs of one pipeline find no table and make it at once, there is one table, with
+        the windows of all eight.
         """
 
         def begun(sink: Any, number: int) -> Any:
@@ -318,9 +316,7 @@ class CommitContract(SinkUnderTest):
         assert self.report(fresh, list(range(8))).ok, str(self.report(fresh, list(range(8))))
 
     def test_the_stager_travels(self, sink: Any) -> None:
-        """The factory survives pickling, and an attempt that was given up leaves
-        nothing visible.
-        """
+        """The stager's factory can be pickled, and a discarded stager leaves nothing visible."""
         planned = plan(sink, 0)
         factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))  # noqa: S301
         given_up = factory(planned.splits[0])
@@ -330,12 +326,10 @@ class CommitContract(SinkUnderTest):
 
 
 class ReplaceContract(SinkUnderTest):
-    """Runs unchanged on every sink that can take back what it committed."""
+    """The suite that runs on every sink that can replace committed windows."""
 
     def test_a_replacement_takes_away_only_its_own_window(self, sink: Any) -> None:
-        """The next generation stands in the place of the one before; neighbours stay as
-        they are.
-        """
+        """A replacement replaces the rows of its window, and leaves other windows unchanged."""
         for n in range(3):
             self.commit(sink, n)
         assert isinstance(self.commit(sink, 1, generation=1, attempt="b1"), Done)
@@ -344,8 +338,8 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
 
     def test_a_dead_replay_adds_to_its_own_window(self, sink: Any) -> None:
-        """Its rows stand beside those that are there, its receipt in the place of the
-        one before; neighbours stay as they are.
+        """A dead-letter replay adds its rows to the window, replaces the receipt, and leaves other
+        windows unchanged.
         """
         for n in range(3):
             self.commit(sink, n)
@@ -360,7 +354,9 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(reopened, [0, 1, 2]).ok, str(self.report(reopened, [0, 1, 2]))
 
     def test_of_two_dead_replays_one_is_committed(self, sink: Any) -> None:
-        """Both stand on one generation: the second hears of the first, and adds nothing."""
+        """If two dead-letter replays have the same base generation, the second adds nothing, and
+        gets the first replay's receipt.
+        """
         self.commit(sink, 0)
         base_receipt = sink.look(window(0)).receipt
         first, second = (
@@ -374,9 +370,7 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_dead_replays_race(self, sink: Any) -> None:
-        """At the same moment, each from a process of its own: one is done, and the
-        others hear of it.
-        """
+        """If four dead-letter replays commit at once, one is Done, and three are AlreadyDone."""
         self.commit(sink, 0)
         base_receipt = sink.look(window(0)).receipt
         others = [self.reopen(sink) for _ in range(4)]
@@ -393,8 +387,8 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_a_dead_replay_stands_on_the_attempt_that_it_read(self, sink: Any) -> None:
-        """After a replay it is refused, or hears of it; where another attempt has its
-        generation, it is refused and nothing is added.
+        """A dead-letter replay is refused if its base attempt isn't the committed attempt. After a
+        later generation it is AlreadyDone. In both cases it adds nothing.
         """
         self.commit(sink, 0)
         new_receipt, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
@@ -408,14 +402,14 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
-        """The rows of a replacement are all the rows of its window."""
+        """A replacement also replaces rows that a dead-letter replay has added."""
         self.commit(sink, 0)
         sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
         assert isinstance(self.commit(sink, 0, generation=2, attempt="b1"), Done)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_replaced_by_nothing(self, sink: Any) -> None:
-        """A replacement without rows empties its window, and only that."""
+        """A replacement without rows removes the rows of its window, and of no other window."""
         self.commit(sink, 0)
         self.commit(sink, 1)
         planned = plan(sink, 0)
@@ -426,7 +420,7 @@ class ReplaceContract(SinkUnderTest):
         assert sink.look(window(0)).receipt.generation == 1
 
     def test_a_stale_generation_changes_nothing(self, sink: Any) -> None:
-        """An attempt at an older generation that wakes late, hears of the newer one."""
+        """A late attempt at an older generation changes nothing, and gets the newer receipt."""
         stale, stale_files = staged_receipt(sink, 0, 0, "zombie")
         self.commit(sink, 0)
         self.commit(sink, 0, generation=1, attempt="b1")
@@ -436,7 +430,7 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_two_stale_replacements_both_arrive(self, sink: Any) -> None:
-        """Replacements of two windows that both looked before either wrote, both arrive."""
+        """Replacements of two windows that run at once are both committed."""
         for n in (0, 1):
             self.commit(sink, n)
         ready = [
@@ -456,11 +450,11 @@ class ReplaceContract(SinkUnderTest):
 
 
 class KeepContract(SinkUnderTest):
-    """Runs unchanged on every sink that can't take back what it committed."""
+    """The suite that runs on every sink that can't replace committed windows."""
 
     def test_what_is_committed_is_not_replaced(self, sink: Any) -> None:
-        """A later generation is refused, whether it replaces or replays dead letters, and changes
-        nothing; the window can be reported as before.
+        """A replacement and a dead-letter replay are refused and change nothing. A second attempt
+        at the first generation still gets the receipt.
         """
         first = self.commit(sink, 0)
         for new_receipt, staged in (
@@ -474,11 +468,11 @@ class KeepContract(SinkUnderTest):
 
 
 class SinkContract(CommitContract, ReplaceContract):
-    """What is promised of commits by a sink that replaces."""
+    """The suite of commits and replacements, for every sink that can replace windows."""
 
     def test_a_put_that_dies_at_any_of_its_lines(self, sink: Any) -> None:
-        """Rows, receipt and note are there together or not at all, at a window's first commit and
-        at its replacement; and the next run commits the window.
+        """If a process dies at any line of `put`, rows, receipt and note are all there or none is.
+        That holds for a first commit and a replacement. The next run commits the window.
         """
         lines = set[int]()
         each_line(sink, "lives", lines.add)
@@ -504,7 +498,7 @@ class SinkContract(CommitContract, ReplaceContract):
 
 
 def _die_at(line: int, number: int) -> None:
-    """Ends a put as the death of its process would: no store expects it."""
+    """Raises SystemExit at a line, to simulate the death of the process in a put."""
     if number == line:
         raise SystemExit(line)
 

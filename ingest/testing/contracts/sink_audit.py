@@ -1,6 +1,4 @@
-"""What every sink promises of its own word: its audit, its promises, and that a sweep
-takes nothing that counts.
-"""
+"""The contract suite of a sink's audit, its capabilities and its sweep."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from windrow.ingest.testing.contracts.windows import TOPIC, plan, receipt, stage
 
 
 class SinkAuditContract(SinkUnderTest):
-    """Runs unchanged on every sink that keeps each row."""
+    """The suite that runs on every sink that keeps each row."""
 
     def test_it_says_what_it_promises(self, sink: Any) -> None:
-        """The cases of these suites are those of a sink with these promises."""
+        """The sink has the capabilities that its suite is for."""
         assert sink.capabilities == self.capabilities
 
     def test_rows_are_held_against_their_windows(self, sink: Any) -> None:
-        """An audit names the windows that have rows, and counts them by
-        topic-partition; staged rows and empty windows are none.
+        """An audit returns the windows that have rows, and counts the rows by topic-partition.
+        Rows that are only staged don't count.
         """
         self.commit(sink, 0)
         self.commit(sink, 2)
@@ -37,8 +35,8 @@ class SinkAuditContract(SinkUnderTest):
         assert audit.rows_held(window(1)) == audit.rows_held(window(3)) == []
 
     def test_contents_are_what_was_committed(self, sink: Any) -> None:
-        """What an audit reads back has the checksums of the receipt, also of a replaced
-        window; of no window it is nothing.
+        """The rows that an audit reads have the checksums of the receipt, even after a
+        replacement; an uncommitted window has no rows.
         """
         for generation in self.generations(sink):
             self.commit(sink, 0, generation, f"a{generation}")
@@ -49,7 +47,7 @@ class SinkAuditContract(SinkUnderTest):
         assert list(audit.contents(window(1))) == []
 
     def test_an_audit_without_a_table(self, tmp_path: Any) -> None:
-        """Where no table is, nothing is there, and asking makes none."""
+        """An audit without a table finds nothing, and doesn't make a table."""
         from windrow.ingest.testing.contracts.windows import ROWS
 
         fresh = self.make(tmp_path / "none", ROWS)
@@ -61,7 +59,7 @@ class SinkAuditContract(SinkUnderTest):
         assert fresh.owner() is None
 
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:
-        """A sweep takes nothing that a commit names, and what was swept once is not found again."""
+        """A sweep removes nothing that belongs to a commit."""
         for generation in self.generations(sink):
             self.commit(sink, 0, generation, f"a{generation}")
         assert sink.sweep(timedelta(hours=1), dry_run=True) == sink.sweep(timedelta(hours=1)) == []

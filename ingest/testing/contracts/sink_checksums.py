@@ -1,4 +1,4 @@
-"""What every sink promises of checksums: what is read back is what the receipt says."""
+"""The contract suite of checksums: the rows that are read have the receipt's checksums."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from windrow.ingest.testing.contracts.windows import ROWS, plan, stage_split, wi
 
 
 class SinkChecksumsContract(SinkUnderTest):
-    """Runs unchanged on every sink."""
+    """The suite that runs on every sink."""
 
     def read_back(self, sink: Any, receipt: Receipt) -> list[Checksums]:
-        """The checksums of what a window holds now, per split."""
+        """Returns the checksums of a window's rows and dead letters in the table, per split."""
         rows, dead = self.pieces(sink), [sink.read_dead(receipt.window)]
         sums = [
             _sums(receipt, tables, names)
@@ -33,8 +33,8 @@ class SinkChecksumsContract(SinkUnderTest):
     def test_what_is_read_back_is_what_the_receipt_says(
         self, tmp_path: Path, metadata: Mapping[str, str]
     ) -> None:
-        """Rows and dead letters have, per split, the receipt's checksums, whatever the
-        metadata columns are; so after replacing.
+        """Rows and dead letters of each split have the receipt's checksums, with any names of
+        metadata columns, and after a replacement.
         """
         sink = self.make(tmp_path, ROWS, metadata)
         sink.prepare()
@@ -56,9 +56,7 @@ class SinkChecksumsContract(SinkUnderTest):
             )
 
     def test_of_nothing_it_is_nothing(self, sink: Any) -> None:
-        """A stager that was given nothing has the checksums of nothing; one without
-        dead letters has theirs.
-        """
+        """A stager without rows or dead letters has the checksum of no rows."""
         planned = plan(sink, 0)
         rows, letters = (store.stager(planned, 0, "a1") for store in (sink, sink.dead_letters))
         for factory in (rows, letters):

@@ -1,6 +1,4 @@
-"""What every sink promises of windows beside each other: on any grid, as micro-batches,
-behind a rebase.
-"""
+"""The contract suite of adjacent windows: on any grid, as micro-batches, and after a rebase."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
 
 
 class SinkGridsContract(SinkUnderTest):
-    """Runs unchanged on every sink."""
+    """The suite that runs on every sink."""
 
     @pytest.mark.parametrize("committed_first", [0, 1])
     @pytest.mark.parametrize(
@@ -44,8 +42,8 @@ class SinkGridsContract(SinkUnderTest):
     def test_a_rebase_is_a_legal_seam(
         self, sink: Any, topics: tuple[TopicSeen, ...], cluster: str, committed_first: int
     ) -> None:
-        """Behind a rebase offsets begin anew: what has another id there is not held
-        against the window before it, in either order.
+        """After a rebase, offsets of a cluster or topic with another id needn't continue those of
+        the previous window. Either window may be committed first.
         """
         plans = [plan(sink, 0), plan_of(sink, window(1), (3, 5), topics, cluster)]
         for planned in plans if committed_first == 0 else reversed(plans):
@@ -53,7 +51,7 @@ class SinkGridsContract(SinkUnderTest):
         assert self.report(sink, [0]).accounting == ()
 
     def test_a_rebase_excuses_only_what_it_changed(self, sink: Any) -> None:
-        """Where one topic was made anew, another one that stayed the same still has to join on."""
+        """If one topic was made anew, the offsets of other topics must still be contiguous."""
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
         with pytest.raises(IdentityError, match=window(0).key) as refused:
             self.commit_plan(sink, plan_of(sink, window(1), (12, 15), (REBORN, OTHER)))
@@ -67,8 +65,8 @@ class SinkGridsContract(SinkUnderTest):
         )
 
     def test_a_topic_that_only_the_later_side_knows_is_refused(self, sink: Any) -> None:
-        """Adjacent windows of one ledger share their boundary, topics included: one
-        that comes between them shows two ledgers.
+        """A window is refused if its start has a topic that the previous window's end lacks.
+        Adjacent windows of one ledger share their boundary, so there must be two ledgers.
         """
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC,)))
         with pytest.raises(IdentityError, match="nowhere") as refused:
@@ -76,8 +74,8 @@ class SinkGridsContract(SinkUnderTest):
         assert refused.value.topic == OTHER.topic
 
     def test_a_topic_that_a_rebase_left_out_is_no_tear(self, sink: Any) -> None:
-        """One that goes between them is what a rebase does with a topic that is gone;
-        the others still have to join on.
+        """A topic may be missing at the start of the next window, as after a rebase. The offsets
+        of the other topics must still be contiguous.
         """
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
         with pytest.raises(IdentityError, match=window(0).key):
@@ -87,8 +85,8 @@ class SinkGridsContract(SinkUnderTest):
         )
 
     def test_micro_batches(self, tmp_path: Path) -> None:
-        """Micro-batches are windows like others: visible by key, replaced alone, joined
-        on by number; nothing lies before the first.
+        """Micro-batches work like other windows: they have a key, are replaced alone, and their
+        offsets must be contiguous by number.
         """
         sink = self.make(tmp_path, ROWS)
         sink.prepare(TableOwner("orders", "ledger-1", "batch"))
@@ -111,8 +109,8 @@ class SinkGridsContract(SinkUnderTest):
         assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
 
     def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
-        """On a cron grid a window's neighbours are the grid's, however long they are:
-        those are what it has to join on to.
+        """On a cron grid with windows of unequal length, a window's offsets must continue those of
+        its neighbours on the grid.
         """
         grid, sink = "0 0,3 * * *", self.make(tmp_path, ROWS)
         sink.prepare(TableOwner("orders", "ledger-1", grid))

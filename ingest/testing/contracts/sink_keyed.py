@@ -1,6 +1,4 @@
-"""What a sink whose rows replace each other promises where it differs from those that
-append: where no two rows have one key.
-"""
+"""The contract suite of a sink with a primary key, where it differs from a sink that appends."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from windrow.ingest.testing.contracts.windows import (
 
 
 class SinkKeyedContract(SinkContract):
-    """The contract of all sinks, and what a replacement may not leave open."""
+    """The suite of all sinks, with other rules for replacements."""
 
     def test_replaced_by_nothing(self, sink: Any) -> None:
-        """A replacement without rows is refused, where the window had the last word;
-        one of a window without rows is a commit like any.
+        """A replacement without rows is refused, if its window has the last change of a key. A
+        window without rows can be replaced.
         """
         self.commit(sink, 0)
         self.commit(sink, 1)
@@ -40,8 +38,8 @@ class SinkKeyedContract(SinkContract):
             )
 
     def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
-        """A replacement without the replayed keys is refused as any that says less; one
-        that has them stands in their place.
+        """A replacement must have the keys that a dead-letter replay has added, or it is
+        refused.
         """
         self.commit(sink, 0)
         sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))

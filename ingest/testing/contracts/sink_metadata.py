@@ -1,4 +1,4 @@
-"""What every sink promises of metadata columns: any of them, under any name."""
+"""The contract suite of a sink's metadata columns: all of them, under any names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 from windrow.ingest.testing.contracts.windows import FIRST, ROWS, TOPIC, window
 
 RENAMED = {name: f"kafka-{name}" for name in TYPES}
-"""Every metadata column there is, under names that need quotes."""
+"""All metadata columns, under names that need quotes in SQL."""
 
 
 class SinkMetadataContract(SinkUnderTest):
-    """Runs unchanged on every sink."""
+    """The suite that runs on every sink."""
 
     def test_metadata_columns_by_any_name(self, tmp_path: Path) -> None:
-        """Under other names, the window's too, everything works as before: replacing
-        takes one window; dead letters keep their names.
+        """With other names for all metadata columns, commits and replacements work, and dead
+        letters keep the default names.
         """
         sink = self.make(tmp_path, ROWS, RENAMED)
         sink.prepare()
@@ -44,8 +44,8 @@ class SinkMetadataContract(SinkUnderTest):
         )
 
     def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
-        """Each column has its type, and the value of the message that the row came
-        from; of two equal header keys the last counts.
+        """Each metadata column has its type, and the value of the row's message. If a header's
+        key is there twice, the last value counts.
         """
         sink = self.make(tmp_path, ROWS, RENAMED)
         sink.prepare()
@@ -77,6 +77,6 @@ class SinkMetadataContract(SinkUnderTest):
         }
 
     def test_a_column_with_a_metadata_columns_name(self, tmp_path: Path) -> None:
-        """A name that is taken is refused before anything is made, and names both sides."""
+        """A metadata column with the name of a row's column is refused, and the text names both."""
         with pytest.raises(SpecError, match=r"column amount .* metadata key \(Amount\)"):
             self.make(tmp_path, ROWS, {**DEFAULT, "key": "Amount"})

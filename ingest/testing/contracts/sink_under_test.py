@@ -1,5 +1,6 @@
-"""What the contract suites of sinks stand on: how a sink is made, how its rows are
-read, how a commit's answer gets lost.
+"""The base class of the contract suites of sinks.
+
+It says how a sink is made, how its rows are read, and how a commit's answer gets lost.
 """
 
 from __future__ import annotations
@@ -29,26 +30,28 @@ from windrow.ingest.testing.contracts.windows import (
 
 
 class SinkUnderTest(ABC):
-    """One kind of sink."""
+    """The base class of a suite for one kind of sink."""
 
     @abstractmethod
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
-        """A sink whose table isn't there yet."""
+        """Makes a sink whose table doesn't exist yet."""
 
     @abstractmethod
     def reopen(self, sink: Any) -> Any:
-        """A sink on the same table as another process would make it; the same object
-        where there is only one process.
+        """Makes a sink on the same table, as another process would.
+
+        Returns the same object if the table exists in one process only.
         """
 
     @abstractmethod
     def pieces(self, sink: Any) -> list[pa.Table]:
-        """All visible rows, cut as the checker wants them."""
+        """Returns all visible rows, in pieces as `testing.checker.check` needs them."""
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        """The next commit arrives, but its answer doesn't.
+        """Makes the answer of the next commit get lost, though the commit arrives.
 
-        It is that of a sink over a `table_store.TableStore`; another one overrides it.
+        It works for a sink on a `table_store.TableStore`. The suite of another sink overrides
+        it.
         """
         answer_puts(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
@@ -61,14 +64,14 @@ class SinkUnderTest(ABC):
         return sink
 
     capabilities = Capabilities()
-    """What the kind must say that it promises."""
+    """The capabilities that a sink of this kind must have."""
 
     def generations(self, sink: Any) -> range:
-        """Those that a window of this sink can have, as far as a case goes."""
+        """Returns the generations that a test commits: 0 and 1, or 0 without replacements."""
         return range(2 if sink.capabilities.replaces else 1)
 
     def report(self, sink: Any, numbers: list[int]) -> Report:
-        """The checker's word on windows that should be there."""
+        """Returns the checker's report, if exactly these windows should be in the table."""
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
         pieces, metadata = self.pieces(sink), sink.metadata
@@ -77,7 +80,7 @@ class SinkUnderTest(ABC):
         )
 
     def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-        """Stage and commit a window with its dead letters."""
+        """Stages and commits a window with its dead letters."""
         new_receipt, staged = staged_receipt(sink, number, generation, attempt)
         sink.commit_dead(new_receipt.plan, attempt, staged)
         return sink.commit(new_receipt, staged)
@@ -85,7 +88,7 @@ class SinkUnderTest(ABC):
     def commit_plan(
         self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly"
     ) -> Any:
-        """Stage and commit any plan with its dead letters."""
+        """Stages and commits any plan with its dead letters."""
         staged = stage(sink, planned, generation, f"a{generation}")
         sink.commit_dead(planned, f"a{generation}", staged)
         return sink.commit(

@@ -1,8 +1,7 @@
-"""What every `ports.transform.Transform` must keep.
+"""The contract suite of `ports.transform.Transform`.
 
-The suite of a transform supplies the fixtures `transform` and `before`: columns that it
-takes, and rows of them with the number of the message that each came from, at least two
-messages of which one keeps a row.
+The suite of a transform supplies the fixtures `transform` and `input_rows`. `input_rows` has
+rows of at least two messages, and at least one of the messages must keep a row.
 """
 
 from __future__ import annotations
@@ -23,18 +22,27 @@ from windrow.ingest.testing.contracts.values import check_shape, dead, deleted, 
 
 @dataclass(frozen=True)
 class Before:
-    """What a transform is given: columns, rows, and the message of each row (from 0, ascending)."""
+    """The input of a transform.
+
+    Attributes:
+        columns: the columns of the rows.
+        rows: the rows.
+        messages: the number of each row's message, from 0 on, ascending.
+    """
 
     columns: Columns
     rows: pa.RecordBatch
     messages: tuple[int, ...]
 
     def decoded(self, *only: int, deletes: bool = False) -> Decoded:
-        """The rows, of some of the messages only; beside them two dead letters, one
-        dropped and one filtered message.
+        """Returns the result of a decoder: rows, two dead letters, one dropped and one filtered.
 
-        Message n has the number 2n + 1 here: messages 0 and the last one were refused
-        by the decoder. `deletes`: each message with rows deletes something, too.
+        Message n gets the number 2n + 1. The first number, 0, and the last number are those of
+        the dead letters.
+
+        Args:
+            only: the messages whose rows are included; all without any.
+            deletes: each message with rows also deletes a key.
         """
         chosen = [i for i, message in enumerate(self.messages) if not only or message in only]
         last = 2 * max(self.messages) + 2
@@ -56,12 +64,12 @@ class Before:
         )
 
     def count(self, *only: int) -> int:
-        """Returns how many messages `decoded` stands for."""
+        """Returns the number of messages in `decoded(*only)`."""
         return len(set(only or self.messages)) + 4
 
 
 def messages_for(decoded: Decoded) -> pa.RecordBatch:
-    """Messages that such a verdict can be of: their offsets are their numbers."""
+    """Returns messages that fit a decoder's result. Their offsets are their numbers."""
     index_arrays = [decoded.row_index, decoded.dead_index]
     count = max((int(i) for index in index_arrays for i in index.to_pylist()), default=-1) + 1
     topic, numbers = pa.array(["t"] * count), pa.array(range(count), pa.int64())
@@ -69,15 +77,15 @@ def messages_for(decoded: Decoded) -> pa.RecordBatch:
 
 
 def apply(transform: Transform, decoded: Decoded) -> Decoded:
-    """What a transform makes of a verdict."""
+    """Returns the transform's result for a decoder's result."""
     return transform.open()(decoded, messages_for(decoded))
 
 
 class TransformContract:
-    """The promises."""
+    """The suite that runs on every transform."""
 
     def apply_to(self, transform: Transform, input_rows: Before, *only: int) -> Decoded:
-        """What becomes of the rows; of the shape that all promise."""
+        """Returns the transform's result for some messages, after checking its form."""
         decoded = input_rows.decoded(*only)
         transformed = apply(transform, decoded)
         check_shape(
@@ -89,8 +97,8 @@ class TransformContract:
         return transformed
 
     def test_each_message_is_in_one_place(self, transform: Transform, input_rows: Before) -> None:
-        """Each message that had rows has some, is refused, or counts as filtered; what
-        had none stays as it was.
+        """Each message with rows keeps rows, is refused, or counts as filtered. Messages without
+        rows aren't changed.
         """
         decoded, transformed = input_rows.decoded(), self.apply_to(transform, input_rows)
         row_messages = set(decoded.row_index.to_pylist())
@@ -106,15 +114,15 @@ class TransformContract:
         assert transformed.valid
 
     def test_a_message_is_judged_alone(self, transform: Transform, input_rows: Before) -> None:
-        """What becomes of a message's rows is the same whatever other messages are in the batch."""
+        """The result for a message doesn't depend on the other messages of the batch."""
         together = verdicts(self.apply_to(transform, input_rows))
         for message in sorted(set(input_rows.messages)):
             single = verdicts(self.apply_to(transform, input_rows, message))
             assert single.get(2 * message + 1) == together.get(2 * message + 1)
 
     def test_deletes_pass_through(self, transform: Transform, input_rows: Before) -> None:
-        """What a message deletes it deletes whatever becomes of its rows, but for one
-        that is refused: that does nothing at all.
+        """The deletes of a message stay, whatever the transform does with its rows. Only a refused
+        message loses its deletes.
         """
         decoded = input_rows.decoded(deletes=True)
         transformed = apply(transform, decoded)
@@ -129,7 +137,7 @@ class TransformContract:
         )
 
     def test_nothing_is_nothing(self, transform: Transform, input_rows: Before) -> None:
-        """A batch without a row has none afterwards, with the right columns."""
+        """A batch without rows stays without rows, and has the transform's columns."""
         none = input_rows.decoded().refused(
             RULES, [Refusal(np.arange(input_rows.rows.num_rows), "reason", "detail")]
         )
@@ -143,15 +151,15 @@ class TransformContract:
         )
 
     def test_it_leaves_what_it_was_given(self, transform: Transform, input_rows: Before) -> None:
-        """The batch that came in is as it was."""
+        """A transform doesn't change its input."""
         decoded = input_rows.decoded()
         first = verdicts(decoded)
         apply(transform, decoded)
         assert verdicts(decoded) == first
 
     def test_a_transform_travels(self, transform: Transform, input_rows: Before) -> None:
-        """It is a recipe: what it built stays behind, and the copy is equal, promises
-        the same, and does the same.
+        """A pickled transform is small, and its copy is equal, with the same columns and
+        results.
         """
         first = verdicts(self.apply_to(transform, input_rows))
         words = pickle.dumps(transform)
@@ -162,7 +170,7 @@ class TransformContract:
         assert verdicts(self.apply_to(copy, input_rows)) == first
 
     def test_threads_do_not_meet(self, transform: Transform, input_rows: Before) -> None:
-        """Several threads that open one transform at the same time get the same verdicts."""
+        """Several threads that open one transform at the same time get the same results."""
         expected, outcomes, begin = (
             verdicts(self.apply_to(transform, input_rows)),
             [],

@@ -1,5 +1,6 @@
-"""Messages that differ by their values alone, and what became of them, for suites of
-decoders and transforms.
+"""Messages that differ in their values only, and readable forms of `Decoded`.
+
+The contract suites of decoders and transforms use them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ def messages_with(
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Sequence[tuple[str, bytes | None]]] = (),
 ) -> pa.RecordBatch:
-    """Messages with these values, from offset 0 on; with keys, and with headers as
-    pairs, where they are given.
+    """Returns messages with these values, from offset 0 on.
+
+    Args:
+        values: the values.
+        keys: the keys; None for messages without keys.
+        headers: the headers of each message, as pairs.
     """
     n = len(values)
     columns: dict[str, Any] = {
@@ -37,7 +42,7 @@ def messages_with(
 
 
 def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
-    """Index, stage and reason of the dead letters."""
+    """Returns message number, stage and reason of the dead letters."""
     return list(
         zip(
             decoded.dead_index.to_pylist(),
@@ -49,7 +54,7 @@ def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
 
 
 def deleted(decoded: Decoded) -> list[tuple[int, dict[str, Any]]]:
-    """Index and key of what is deleted."""
+    """Returns message number and key of the deletes."""
     deletes = decoded.deletes
     return (
         []
@@ -59,8 +64,9 @@ def deleted(decoded: Decoded) -> list[tuple[int, dict[str, Any]]]:
 
 
 def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
-    """Per message that isn't dropped or filtered what became of it: what it deletes (in
-    a list), its rows, or the refusal.
+    """Returns the outcome of each message that isn't dropped or filtered, by its number.
+
+    It is a list of the message's deletes (each a list with the key), its rows, or its refusal.
     """
     verdict_by_index: dict[int, list[Any]] = {}
     for index, key in deleted(decoded):
@@ -76,10 +82,16 @@ def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
 def check_shape(
     decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None
 ) -> None:
-    """The shapes that every decoder and transform keeps: rows of these columns, and
-    each of so many messages in exactly one place.
+    """Checks the form of a result that every decoder and transform must keep.
 
-    `numbered`: their numbers lie below it, where some are left out.
+    The rows have these columns, and each message has exactly one outcome.
+
+    Args:
+        decoded: the result.
+        columns: the columns of the rows.
+        messages: the number of messages.
+        numbered: the upper limit of the messages' numbers, if some numbers aren't used; None
+            for `messages`.
     """
     rows, refused = decoded.row_index.to_pylist(), decoded.dead_index.to_pylist()
     assert decoded.rows.schema.equals(columns)

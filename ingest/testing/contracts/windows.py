@@ -1,4 +1,4 @@
-"""Small windows, plans, messages and receipts for the tests of sinks."""
+"""Small windows, plans, messages and receipts for tests of sinks."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PER_WINDOW = 10
 PARTITIONS = 2
 TOPIC = TopicSeen("shop.orders", "topic-id-1", PARTITIONS)
 DEAD = 3
-"""Each range's fourth message is a dead letter."""
+"""Index of the dead letter among the messages of a split."""
 WHY = ("value", "truncated", "at $.amount", "7")
-"""Its columns of `REASONS`."""
+"""The values of `REASONS` of this dead letter."""
 
 
 def window(number: int, pipeline: str = "orders") -> Window:
-    """The n-th hour."""
+    """Returns the window of the n-th hour, from 0 on."""
     start = FIRST + timedelta(hours=number)
     return Window(pipeline, start, start + timedelta(hours=1))
 
@@ -48,8 +48,9 @@ def window(number: int, pipeline: str = "orders") -> Window:
 def plan(
     sink: Sink, number: int, offsets: tuple[int, int] | None = None, pipeline: str = "orders"
 ) -> Plan:
-    """Window n holds offsets [10n, 10n + 10) of each of two topic-partitions, unless it
-    is told other ones.
+    """Returns the plan of window n.
+
+    It has offsets [10n, 10n + 10) of each of two topic-partitions, or `offsets` if given.
     """
     return plan_of(
         sink, window(number, pipeline), offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW)
@@ -63,7 +64,15 @@ def plan_of(
     topics: Sequence[TopicSeen] = (TOPIC,),
     cluster: str = "cluster",
 ) -> Plan:
-    """Any window that holds these offsets of each partition of some topics."""
+    """Returns the plan of any window.
+
+    Args:
+        sink: the sink.
+        planned_window: the window.
+        offsets: start and stop of the split of each partition; no splits if they are equal.
+        topics: the topics of both boundaries.
+        cluster: the cluster's id.
+    """
     low, high = offsets
     tps = [(t.topic, p) for t in topics for p in range(t.partitions)]
     ends = [
@@ -75,7 +84,7 @@ def plan_of(
 
 
 def messages(split: Split) -> pa.RecordBatch:
-    """All messages of a split; every third has no timestamp."""
+    """Returns all messages of a split. Every third message has no timestamp."""
     n, offsets = split.stop - split.start, range(split.start, split.stop)
     stamps = [None if o % 3 == 0 else FIRST + timedelta(milliseconds=o) for o in offsets]
     columns = [
@@ -103,12 +112,12 @@ def messages(split: Split) -> pa.RecordBatch:
 
 
 def identity(tp: TopicPartition, offset: int) -> str:
-    """What identifies the row of a message."""
+    """Returns the value of `id` in the row of a message."""
     return f"{tp.partition}-{offset}"
 
 
 def produced_messages(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
-    """What the windows' messages are."""
+    """Returns the messages of some windows, as `testing.checker.check` needs them."""
     messages_by_partition: dict[TopicPartition, dict[int, object]] = {}
     for p in range(PARTITIONS):
         tp = TopicPartition(TOPIC.topic, p)
@@ -121,7 +130,15 @@ def produced_messages(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, 
 def stage(
     sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True
 ) -> list[Staged]:
-    """What the tasks would do, on a sink that has its dead letters beside it."""
+    """Stages a plan as the tasks of a run would.
+
+    Args:
+        sink: a sink with `dead_letters`.
+        planned: the plan.
+        generation: the number of the generation.
+        attempt: the attempt's id.
+        dead: one message of each split is a dead letter.
+    """
     rows, letters = (
         sink.stager(planned, generation, attempt),
         sink.dead_letters.stager(planned, generation, attempt),
@@ -133,9 +150,14 @@ def stage(
 def stage_split(
     rows: Stager, letters: Stager, split: Split, *, dead: bool, keyed: bool = False
 ) -> Staged:
-    """One split: rows in two batches, the fourth message refused.
+    """Stages one split: rows in two batches, with the crash points of a task.
 
-    With the crash points that a task has. `keyed`: rows as changes.
+    Args:
+        rows: the stager of rows.
+        letters: the stager of dead letters.
+        split: the split.
+        dead: the fourth message is a dead letter.
+        keyed: rows are staged as changes.
     """
     split_messages = messages(split)
     refused = [DEAD] if dead and split_messages.num_rows > DEAD else []
@@ -169,7 +191,7 @@ def stage_split(
 
 
 def split_counts(split: Split, **counts: Any) -> SplitCounts:
-    """The counts of a split that was read to its end: these fields, and zeros."""
+    """Returns the counts of a split that was read to its end: these fields, and zeros."""
     return msgspec.structs.replace(SplitCounts.of_nothing(split), **counts)
 
 
@@ -182,7 +204,7 @@ def receipt(
     ledger: str = "ledger-1",
     grid: str = "hourly",
 ) -> Receipt:
-    """The receipt that goes with what was staged."""
+    """Returns the receipt for a staged plan."""
     splits = tuple(s.counts for s in staged)
     return Receipt(
         planned,
@@ -208,7 +230,15 @@ def staged_rows(
     generation: int = 0,
     attempt: str = "a1",
 ) -> tuple[Receipt, list[Staged]]:
-    """A plan, staged with other rows: one for each message of a split, batch by batch."""
+    """Stages a plan with given rows; returns its receipt and the staged results.
+
+    Args:
+        sink: the sink.
+        planned: the plan.
+        rows_of: returns the batches of a split, with one row for each of its messages.
+        generation: the number of the generation.
+        attempt: the attempt's id.
+    """
     factory, staged = sink.stager(planned, generation, attempt), []
     for split in planned.splits:
         stager, split_messages, n = factory(split), messages(split), 0
@@ -231,7 +261,7 @@ def staged_rows(
 
 
 def commit_rows(sink: Any, rows: pa.RecordBatch) -> Receipt:
-    """Makes a table and commits a window with these rows in each split, in two batches."""
+    """Makes a table, and commits a window with these rows in each split, in two batches."""
     sink.prepare()
     planned = plan(sink, 0, (0, rows.num_rows))
     cuts = [batch for batch in (rows.slice(0, 1), rows.slice(1)) if batch.num_rows]
@@ -243,14 +273,20 @@ def commit_rows(sink: Any, rows: pa.RecordBatch) -> Receipt:
 def staged_receipt(
     sink: Any, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True
 ) -> tuple[Receipt, list[Staged]]:
-    """Window n, staged."""
+    """Stages window n; returns its receipt and the staged results."""
     planned = plan(sink, number)
     staged = stage(sink, planned, generation, attempt, dead=dead)
     return receipt(planned, staged, generation, attempt), staged
 
 
 def staged_dead_replay(sink: Any, base: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
-    """The next generation, in which the dead letter of each split is a row."""
+    """Stages a dead-letter replay: the next generation, in which each dead letter is a row.
+
+    Args:
+        sink: the sink.
+        base: the receipt of the committed generation.
+        attempt: the attempt's id.
+    """
     stager, staged = sink.stager(base.plan, base.generation + 1, attempt), []
     for split, base_counts in zip(base.plan.splits, base.splits, strict=True):
         rows, letter = stager(split), messages(split).slice(DEAD, 1)
@@ -285,17 +321,21 @@ def staged_dead_replay(sink: Any, base: Receipt, attempt: str) -> tuple[Receipt,
 
 
 def as_proposed(committed: Receipt) -> Receipt:
-    """A receipt without what its sink filled in."""
+    """Returns a receipt without the fields that the sink fills in."""
     return msgspec.structs.replace(committed, merged=None, routed=())
 
 
 def with_digest(original: Receipt, planned: Plan) -> Receipt:
-    """The same receipt under another plan."""
+    """Returns the same receipt with another plan."""
     return msgspec.structs.replace(original, plan=planned, digest=planned.digest)
 
 
 def run_together(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """All calls at once, in threads; their results in order, or the first error."""
+    """Runs all calls at once, in threads; returns their results in order.
+
+    Raises:
+        BaseException: the first error of a call.
+    """
     gate, results, errors = threading.Barrier(len(calls)), {}, []
 
     def run(i: int) -> None:

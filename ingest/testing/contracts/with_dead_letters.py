@@ -1,4 +1,4 @@
-"""A sink with its dead letters at hand, as a pipeline has both."""
+"""A sink together with a store of dead letters, as a pipeline has both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ def read_dead(
     limit: int | None = None,
     attempt: str | None = None,
 ) -> pa.Table:
-    """Dead letters of the window's committed attempt, or of another one."""
+    """Returns the dead letters of a window's committed attempt, or of another attempt.
+
+    Args:
+        sink: the sink.
+        store: the store of dead letters.
+        window: the window.
+        limit: the largest number of dead letters.
+        attempt: the attempt; None for the committed attempt.
+    """
     if attempt is None:
         committed = sink.look(window)
         if committed is None:
@@ -35,7 +43,11 @@ def read_dead(
 
 
 class WithDeadLetters:
-    """What a run does with sink and dead letters, on both."""
+    """A mixin for a sink class: it does the steps of a run on sink and dead letters.
+
+    Attributes:
+        dead_letters: the store of dead letters.
+    """
 
     dead_letters: DeadLetters
 

@@ -34,7 +34,7 @@ def _order(value: str) -> str:
 
 
 def _of_yaml(value: object) -> object:
-    """Takes YAML's null as the word."""
+    """Reads YAML's null as the word `null`."""
     return "null" if value is None else value
 
 
@@ -42,7 +42,7 @@ _PAIRS = Values("`{column: column}`")
 
 
 class LookupStepSection(StepSection):
-    """Columns of another table or of a service, by keys or vectors that the rows have."""
+    """A lookup of columns in another table or in a service, by keys or vectors of the rows."""
 
     lookup: Annotated[Text, AfterValidator(_name)] = Field(
         description="The lookup's name in receipts, metrics and errors."
@@ -109,7 +109,7 @@ class LookupStepSection(StepSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds options of a lookup by a key in one by a vector, and the other way round."""
+        """Yields options that don't fit the kind of lookup, by key or by vector."""
         key, nearest, source = (written.get(name) for name in ("key", "nearest", "from"))
         if (key is None) == (nearest is None):
             yield ("key",), "must be there, or nearest in its place"
@@ -124,7 +124,7 @@ class LookupStepSection(StepSection):
 
     @model_validator(mode="after")
     def _of_its_source(self) -> Self:
-        """Refuses a key that the source can't be asked by."""
+        """Refuses a key whose columns the source can't look up by."""
         asked_by = self.from_.asked_by
         if asked_by and sorted((self.key or {}).values()) != asked_by:
             message = (
@@ -142,7 +142,8 @@ class LookupStepSection(StepSection):
         return "on_miss" if self.on_miss == "dead" else None
 
     def transform(self, context: StepContext) -> Transform:
-        from windrow.ingest.transform.lookup.nearest import Nearest  # loads Arrow and polars
+        # imported here: these modules load Arrow and polars
+        from windrow.ingest.transform.lookup.nearest import Nearest
         from windrow.ingest.transform.lookup.step import Lookup
 
         column, _, order = (self.first_by or "").partition(" ")

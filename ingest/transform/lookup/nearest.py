@@ -1,9 +1,9 @@
 """Vector search as a transform: the nearest rows of a table for the vector of each row.
 
-The search is exact, and scores are the same bits each time, whatever batch a row is in, on
-whatever machine. A product of matrices isn't: the order of its sums depends on their sizes, on
-threads and on the processor. So it only chooses candidates, with room for all rounding errors,
-and the score of each one is summed up from its first number to its last.
+The search is exact. Scores are the same bits each time, in any batch and on any machine. The
+product of two matrices isn't: the order of its sums depends on the sizes, on threads and on
+the processor. So the product only chooses candidates, with room for all rounding errors. The
+score of each candidate is then summed from the first number to the last.
 """
 
 from __future__ import annotations
@@ -33,10 +33,15 @@ _Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Nearest(Lookup):
-    """The nearest rows of a source for each row, as a list of structs in the column `into`.
+    """A transform that adds the nearest rows of a source as a list of structs.
 
-    `key` has one pair, of columns of vectors; `take` names the fields of the structs, which
-    have a `score`, too.
+    `key` has one pair: the rows' column and the source's column with vectors. The structs
+    have the columns of `take`, and `score`.
+
+    Attributes:
+        into: the name of the new column.
+        top_k: the number of nearest rows.
+        metric: how two vectors are compared.
     """
 
     into: str
@@ -62,7 +67,7 @@ class Nearest(Lookup):
 
 
 class _Search(LookupStep):
-    """Compares the vector of each row with all of the table's."""
+    """A vector search in a worker. It compares each row's vector with all vectors of a table."""
 
     matched_by = "vector"
 
@@ -116,9 +121,12 @@ class _Search(LookupStep):
 
 
 class _Table:
-    """The vectors of a version, in a worker; rows that have none are left out.
+    """The vectors of a version of a table, in a worker. Rows without a vector are left out.
 
-    `rows`: the columns beside them, whose order decides between equal scores.
+    Attributes:
+        rows: the taken columns of the rows that have a vector. If scores are equal, the
+            row with the smaller values comes first.
+        dimensions: the length of the vectors; None if there are none.
     """
 
     def __init__(
@@ -127,7 +135,7 @@ class _Table:
         [(_, vector)], self._metric, sizes = lookup.key, lookup.metric, set[int]()
         types = pa.schema([columns.field(source_column) for source_column, _ in lookup.take])
         kind = np.dtype(columns.field(vector).type.value_type.to_pandas_dtype())
-        # of memory that isn't written to, nothing is taken
+        # np.empty only reserves address space; a page takes memory once it is written
         numbers, size = np.empty(MOST_BYTES // kind.itemsize, kind), 0
         parts = [(types.empty_table(), np.zeros(0))]
         for batch in batches:
@@ -155,10 +163,18 @@ class _Table:
     def nearest(self, queries: _Array, lengths: _Array, top_k: int) -> tuple[_Array, _Array]:
         """Returns the `top_k` nearest vectors of each query, nearest first, and their scores.
 
-        There are at least as many. `near` is greater for what is nearer. It is wrong by less
-        than half of `room`: a sum of n products is wrong by at most n half epsilons of the
-        product of both lengths, in any order (Higham, Accuracy and Stability of Numerical
-        Algorithms, 3.1).
+        `near` is the approximate nearness from the product of the matrices: greater is nearer.
+        Its error is less than half of `room`, because the error of a sum of n products is at
+        most n half epsilons times the product of both lengths, in any order (Higham, Accuracy
+        and Stability of Numerical Algorithms, 3.1).
+
+        Args:
+            queries: a matrix with one query per row.
+            lengths: the length of each query.
+            top_k: at most the number of vectors in the table.
+
+        Returns:
+            The row numbers of the vectors in the table, and the scores, query by query.
         """
         metric, kind, table_lengths = self._metric, self._matrix.dtype, self._lengths
         near, scale = queries.astype(kind) @ self._matrix.T, lengths * table_lengths.max()
@@ -186,20 +202,28 @@ class _Table:
 
 
 def _vectors(lists: pa.ListArray, length: int | None, metric: str) -> tuple[_Array, _Array, _Array]:
-    """Finds the vectors of some length whose score with any other one is a number.
+    """Selects the vectors whose score with any other vector is a finite number.
 
-    Their numbers are finite, and for the cosine they have a direction. How long a vector is
-    has bounds, within which products of `float32` neither overflow nor vanish. Returns where
-    they are, a matrix of them, and how long each one is.
+    Their numbers are finite, and with "cosine" not all are zero. Their Euclidean length has
+    bounds, so that products of `float32` neither overflow nor become zero.
+
+    Args:
+        lists: the vectors; null is none.
+        length: how many numbers a vector must have.
+        metric: how two vectors are compared.
+
+    Returns:
+        The indices of these vectors in `lists`, the vectors as a matrix, and their Euclidean
+        lengths.
     """
     right = pc.equal(pc.list_value_length(lists), pa.scalar(length, pa.int32()))
     rows = np.flatnonzero(right.fill_null(False).to_numpy(zero_copy_only=False))
     values = (lists if len(rows) == len(lists) else lists.take(pa.array(rows))).flatten()
     matrix = values.to_numpy(zero_copy_only=False).reshape(len(rows), length or 0)
     doubles = (matrix[part].astype(np.float64) for part in _slices(*matrix.shape))
-    with np.errstate(over="ignore"):  # an infinity isn't fit
+    with np.errstate(over="ignore"):  # an infinite sum is filtered out below
         squares = np.concatenate([np.zeros(0), *(_sums(np.square(block)) for block in doubles)])
-    # comparisons with NaN are false
+    # a comparison with NaN is false, so NaN is filtered out, too
     fit = (squares >= (2.0**-120 if metric == "cosine" else 0)) & (squares <= 2.0**120)
     if not fit.all():
         rows, matrix, squares = rows[fit], matrix[fit], squares[fit]
@@ -207,11 +231,11 @@ def _vectors(lists: pa.ListArray, length: int | None, metric: str) -> tuple[_Arr
 
 
 def _sums(terms: _Array) -> _Array:
-    """Returns the sum of each row, from its first number to its last."""
+    """Returns the sum of each row, added up from its first number to its last."""
     return np.cumsum(terms, axis=1)[:, -1]
 
 
 def _slices(rows: int, width: int) -> Iterator[slice]:
-    """Yields rows of a matrix that are worked on at a time: 16 MiB of doubles."""
+    """Yields slices of a matrix's rows, each of at most 16 MiB of doubles."""
     size = max(1, (1 << 21) // max(1, width))
     return (slice(start, start + size) for start in range(0, rows, size))

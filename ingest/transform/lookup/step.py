@@ -1,4 +1,7 @@
-"""Lookups as a transform: the keys of a batch are asked for once, and joined to its rows."""
+"""Lookups as a transform.
+
+The source is asked once for each new key. Its answers are joined to the rows of the batch.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,19 @@ _PINNED = (
 
 @dataclass(frozen=True)
 class Lookup:
-    """Columns of a source for each row, by a key.
+    """A transform that adds columns of a source to each row, by a key.
 
-    `key`: columns of the rows with those of the source; `take`: columns of the source with
-    their names in the rows; `first_by`: a column of the source, and whether its greatest
-    value comes first. `pin`: the version of the source, and `types` the columns that it is
-    asked for; None for those of the moment.
+    Attributes:
+        name: the lookup's name.
+        key: pairs of a column of the rows, and the column of the source that it must equal.
+        take: pairs of a column of the source, and its name in the rows.
+        source: the table or service.
+        on_miss: what becomes of a row without an answer.
+        first_by: a column of the source, and whether its greatest value comes first. It
+            decides between several rows of one key. None: such a key is an error.
+        setting: the step's place in the spec, for messages.
+        pin: the version of the source; None for the version of the moment.
+        types: the columns that the source is asked for; None for its columns of the moment.
     """
 
     name: str
@@ -64,10 +74,10 @@ class Lookup:
     types: pa.Schema | None = None
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The columns before, and those that are looked up, which may be null.
+        """Returns the input columns and the columns that are looked up, which are nullable.
 
         Raises:
-            SpecError: a column isn't there, or keys can't be compared.
+            SpecError: a column is missing, or keys can't be compared.
             UnreachableError: the source doesn't answer.
         """
         source, rows = self._source_schema, input_columns.arrow_schema
@@ -85,14 +95,18 @@ class Lookup:
         return replace(input_columns, columns=(*input_columns.columns, *added))
 
     def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
-        """These columns' types, of a source with such columns."""
+        """Returns the types of the columns that the step adds, by name.
+
+        Args:
+            source: the source's columns.
+        """
         return {
             column_name: source.field(source_column).type
             for source_column, column_name in self.take
         }
 
     def comparable(self, row_type: pa.DataType, source_type: pa.DataType) -> bool:
-        """Returns whether keys of two types can be equal without any being changed."""
+        """Returns whether keys of two types can be compared without a lossy cast."""
         is_integer = pa.types.is_integer
         return not (pa.types.is_floating(row_type) or pa.types.is_nested(row_type)) and (
             row_type == source_type or (is_integer(row_type) and is_integer(source_type))
@@ -122,7 +136,7 @@ class Lookup:
 
     @property
     def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
-        """The columns that rows get, each with those of rows and source that it depends on."""
+        """The columns that are added, each with its columns of the rows and of the source."""
         keys = [column for column, _ in self.key]
         return {name: frozenset([*keys, (self.name, column)]) for column, name in self.take}
 
@@ -133,14 +147,15 @@ class Lookup:
         return replace(self, pin=versions.get(self.name), types=self.requested_schema())
 
     def version(self) -> str:
-        """The version of the source that is asked."""
+        """Returns the version of the source that is asked."""
         return version_of(self.source) if self.pin is None else self.pin
 
     def requested_schema(self) -> pa.Schema:
-        """The columns that the source is asked for.
+        """Returns the columns that the source is asked for.
 
         Raises:
-            SpecError, UnreachableError: as `columns`.
+            SpecError: the source lacks a column.
+            UnreachableError: the source doesn't answer.
         """
         source = self._source_schema
         missing_columns = [
@@ -166,7 +181,7 @@ class Lookup:
 
     @property
     def _source_columns(self) -> list[str]:
-        """The source's columns that are keys, taken or ordered by."""
+        """The source's columns in `key`, `take` and `first_by`."""
         order_columns = [] if self.first_by is None else [self.first_by[0]]
         return list(
             dict.fromkeys(
@@ -231,17 +246,18 @@ class LookupStep:
     def _answers(
         self, decoded: Decoded, messages: pa.RecordBatch, /
     ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
-        """Looks up for all rows.
+        """Looks up all rows.
 
-        Returns the new columns, which rows have no answer, what was asked (`misses` is counted
-        later), and which rows are refused.
+        Returns:
+            The new columns; a mask of the rows without an answer; the counts of the lookup,
+            with 0 `misses`; the refused rows.
         """
         raise NotImplementedError
 
     def _refusal(
         self, problem: str, advice: str, decoded: Decoded, messages: pa.RecordBatch, row: Any
     ) -> RefusedError:
-        """The error about a row, with its message's position."""
+        """Returns the error about a row, with its message's topic, partition and offset."""
         message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
         return RefusedError(
             f"{self._lookup.name} has {problem}: {self._lookup.setting},"
@@ -256,11 +272,11 @@ class LookupStep:
     def _take(self, values: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
         try:
             return _combine(values.take(indices))
-        except pa.ArrowInvalid:  # 2 GiB of text
+        except pa.ArrowInvalid:  # an Arrow string column holds at most 2 GiB
             raise self._too_large(len(indices)) from None
 
     def _too_large(self, rows: int) -> SpecError:
-        """The error about answers that don't fit beside a batch."""
+        """Returns the error for answers that are too large for a batch."""
         return SpecError(
             f"What {self._lookup.name} gives is too large for a batch of"
             f" {format_count(rows, 'row')}",
@@ -270,11 +286,11 @@ class LookupStep:
 
 
 class _ByKey(LookupStep):
-    """Asks for each distinct key of the split once.
+    """A lookup by key in a worker. It asks for each distinct key of the split once.
 
-    `_row_of_key` has, by the number of a key in `_key_index`, the row of `_rows` that answers
-    it: -1 for a miss, and -2 and less for a key that the source refuses, for each of the
-    `_reasons` another.
+    `_key_index` numbers the keys that were asked for. `_row_of_key[n]` is the row of `_rows`
+    that answers key n. It is -1 if the source has no row, and `-2 - r` if the source refuses
+    the key for `_reasons[r]`.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -328,22 +344,24 @@ class _ByKey(LookupStep):
         return self._ask
 
     def _frame(self, keys: Sequence[pa.Array]) -> pl.DataFrame:
-        """Keys under the names of the source's columns."""
+        """Returns keys as a frame, under the names and key types of the source's columns."""
         arrays = [a.cast(f.type) for a, f in zip(keys, self._key_types(), strict=True)]
         return cast("pl.DataFrame", pl.from_arrow(pa.table(arrays, self._keys)))
 
     def _key_types(self) -> pa.Schema:
-        """The types in which keys are compared: the source's, but for whole numbers.
+        """Returns the types in which keys are compared.
 
-        The widest one has room for those of both sides.
+        They are the source's types. Whole numbers are compared as int64, which has room for
+        the values of both sides.
         """
         fields = [self._rows.schema.field(source_column) for source_column in self._keys]
         return pa.schema([f.with_type(_widest(f.type)) for f in fields])
 
     def _ask_new_keys(self, ask: Ask, new: pl.DataFrame) -> tuple[LookedUp, npt.NDArray[np.int64]]:
-        """Asks for keys that are new, and adds the answers to those that are known.
+        """Asks the source for new keys, and stores the answers.
 
-        Returns what was asked, and the numbers of keys that have several rows.
+        Returns:
+            The counts of the lookup, and the numbers of the keys that have several rows.
         """
         if not new.height:
             return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, checksum_text(0)), _NONE
@@ -369,7 +387,7 @@ class _ByKey(LookupStep):
         if self._lookup.first_by is None:
             ambiguous_keys = np.flatnonzero(np.bincount(key_numbers[asked_for]) > 1)
         row_of_key = np.append(self._row_of_key, np.full(new.height, -1))
-        first = asked_for[::-1]  # the first row of a key is assigned last, and stays
+        first = asked_for[::-1]  # the first row of a key is assigned last, so it wins
         row_of_key[key_numbers[first]] = first + self._rows.num_rows
         for reason, refused in sorted(answers.refused.items(), reverse=True):
             if reason not in self._reasons:
@@ -403,7 +421,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 def _order(rows: pa.Table, order_column: str, descending: bool) -> pa.Array:
-    """The numbers of the rows in the order in which `first_by` takes them."""
+    """Returns the numbers of the rows in the order of `first_by`; other columns break ties."""
     frame = cast("pl.DataFrame", pl.from_arrow(rows))
     least_last = [descending, *(False for _ in frame.columns)]
     order = pl.arg_sort_by([order_column, *frame.columns], descending=least_last, nulls_last=True)
@@ -419,10 +437,10 @@ def _widest(kind: pa.DataType) -> pa.DataType:
 
 
 class KeyIndex:
-    """Distinct keys without nulls, numbered from 0 in the order in which they are added.
+    """Index of distinct keys without nulls, numbered from 0 in the order of their addition.
 
-    A key is found by binary search for its hash, and then compared. A join would hash all keys
-    of the index anew for each batch of rows.
+    A key is found by a binary search for its hash, and then compared. A join isn't used: it
+    would hash all keys of the index again for each batch of rows.
     """
 
     def __init__(self, none: pl.DataFrame) -> None:
@@ -431,7 +449,7 @@ class KeyIndex:
         self._numbers = np.zeros(0, np.int64)
 
     def add(self, keys: pl.DataFrame) -> None:
-        """Adds keys that it doesn't have, each of them once."""
+        """Adds distinct keys that are not in the index yet."""
         self._keys = pl.concat([self._keys, keys], rechunk=True)
         hashes = np.concatenate([self._hashes, keys.hash_rows().to_numpy()])
         order = np.argsort(hashes, kind="stable")
@@ -440,12 +458,12 @@ class KeyIndex:
         self._numbers = np.append(self._numbers, new)[order]
 
     def find(self, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
-        """Returns the number of each key; -1 of one that it doesn't have, or that has a null."""
+        """Returns the number of each key; -1 if the key isn't in the index, or has a null."""
         key_numbers = np.full(keys.height, -1, np.int64)
         if self._keys.is_empty():
             return key_numbers
         hashes = keys.hash_rows().to_numpy()
-        order = np.argsort(hashes)  # neighbours are searched for in the same memory
+        order = np.argsort(hashes)  # sorted searches read neighbouring memory
         positions = np.empty(len(order), np.int64)
         positions[order] = np.searchsorted(self._hashes, hashes[order])
         positions = np.minimum(positions, len(self._hashes) - 1)
@@ -454,7 +472,7 @@ class KeyIndex:
         same = reduce(and_, (candidates[name] == keys[name] for name in keys.columns))
         alike, equal = self._hashes[positions] == hashes, same.fill_null(value=False).to_numpy()
         key_numbers[equal] = numbers[equal]
-        collisions = np.flatnonzero(alike & ~equal)  # two keys have one hash, or a key has a null
+        collisions = np.flatnonzero(alike & ~equal)  # two keys share a hash, or a key has a null
         if collisions.size:
             numbered = self._keys.with_row_index(ROW_NUMBER)
             joined = keys[collisions].join(

@@ -47,7 +47,7 @@ class PythonSection(StepSection):
         return "on_error" if self.on_error == "dead" else None
 
     def transform(self, context: StepContext) -> Transform:
-        # loads Arrow
+        # imported here: these modules load Arrow
         from windrow.ingest.schema.user_code import FunctionReference, ModelReference
         from windrow.ingest.transform.chain import Chain
         from windrow.ingest.transform.python.step import Python

@@ -32,8 +32,9 @@ from windrow.ingest.transform.step_rows import beside_rows, with_deletes
 from windrow.ingest.waiting import waiting_for
 
 ROW = "_row"
-"""The column with the number of each row in its batch, which a function keeps if it gives
-other rows than it was given.
+"""Name of the column with each row's number in its batch.
+
+A function must keep the column if it leaves out, adds or moves rows.
 """
 
 
@@ -41,9 +42,16 @@ other rows than it was given.
 class Python:
     """A function over batches of rows.
 
-    `model`: the columns and types of what it gives; `setting`, `metadata`, `primary_key`
-    and `versioned` as in `transform.sql.step: Sql`. What it makes of a row must not depend
-    on other rows: nobody knows what a batch holds.
+    The result for a row must not depend on other rows, because batches are cut anywhere.
+
+    Attributes:
+        function: the user's function.
+        model: the columns and types of the rows that it gives.
+        setting: the step's place in the spec, for messages.
+        metadata: metadata columns that may be read, as pairs of metadata and column name.
+        primary_key: the table's primary key; empty if rows are appended.
+        versioned: whether the newest version of a key counts.
+        on_error: with "dead", rows at which the function raises become dead letters.
     """
 
     function: FunctionReference
@@ -55,11 +63,13 @@ class Python:
     on_error: Literal["fail", "dead"] = "fail"
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The model's columns; which are never null is among its rules, which come next.
+        """Returns the model's columns, all of them nullable.
+
+        The next transform checks the model's rules, nulls included.
 
         Raises:
             SpecError: function or model can't be loaded or used, or the model has another
-                key than the rows.
+                primary key than the rows.
         """
         _batch_of(self.function)
         if ROW in {c.name for c in input_columns.columns} | {column for _, column in self.metadata}:
@@ -92,7 +102,7 @@ class Python:
         return _nullable(model_columns)
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:  # noqa: ARG002
-        """Each column of the model depends on the one of its name: nobody looks into functions."""
+        """Returns the same name for each column of the model: a function can't be analysed."""
         return {c.name: frozenset({c.name}) for c in Columns.of(load_model(self.model)).columns}
 
     def open(self) -> Apply:
@@ -132,7 +142,7 @@ class _Step:
         return decoded.with_rows(output_rows, made_from)
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the rows with the metadata columns and their numbers."""
+        """Returns the rows with the metadata columns and the column `ROW`."""
         column_by_name = dict(zip(decoded.rows.schema.names, decoded.rows.columns, strict=True))
         names = {kind: name for kind, name in self._step.metadata if name not in column_by_name}
         columns = column_by_name | beside_rows(names, decoded, messages)
@@ -140,7 +150,11 @@ class _Step:
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _call(self, rows: pa.RecordBatch) -> pa.Table:
-        """Calls the function; returns what it gives as Arrow has it."""
+        """Calls the function, and returns its rows as an Arrow table.
+
+        Raises:
+            SpecError: the function gives another type.
+        """
         batch = frame_of(rows) if self._batch is pl.DataFrame else rows
         with waiting_for(
             f"{self._step.function} of {self._step.setting}: {format_count(rows.num_rows, 'row')}"
@@ -159,12 +173,20 @@ class _Step:
     def _check_output(
         self, output: pa.Table, count: int
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """Returns the columns of the schema, and the row that each row was made of."""
+        """Returns the columns of the schema, and the number of each row's input row.
+
+        Args:
+            output: the function's rows.
+            count: the number of rows that the function was given.
+
+        Raises:
+            SpecError: columns, types or row numbers can't be used.
+        """
         names = output.column_names
         problems = [name for name in self._schema.names if names.count(name) != 1]
         if problems:
             raise self._refusal(f"it gives no column {', '.join(problems)}, or several")
-        # as tables have it: polars has long texts and lists, and no maps
+        # polars gives large strings and large lists, and has no maps
         arrays = [self._to_stored(output[f.name].combine_chunks(), f) for f in self._schema]
         problems = [
             f"{field.name} is {array.type}, by its schema {field.type}"
@@ -176,7 +198,7 @@ class _Step:
         output_rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if ROW in names:
             made_from = output[ROW].to_numpy()
-            if made_from.dtype.kind in "iu":  # of unsigned ones no difference is below 0
+            if made_from.dtype.kind in "iu":  # np.diff of unsigned numbers is never below 0
                 made_from = made_from.astype(np.int64)
         elif output_rows.num_rows == count:
             made_from = np.arange(count)
@@ -190,7 +212,10 @@ class _Step:
         return output_rows, made_from
 
     def _to_stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
-        """Returns a column as tables have it; a list of keys and values is a map if it shall be."""
+        """Returns a column with a type that tables have.
+
+        A list of keys and values becomes a map if `field` is a map.
+        """
         expected_type = as_list(field.type) if pa.types.is_map(field.type) else field.type
         stored = array.cast(_table_type(array.type, expected_type))
         if not pa.types.is_map(field.type) or map_type(stored.type) != field.type:
@@ -201,17 +226,19 @@ class _Step:
             raise self._refusal(f"{field.name} has a null as an entry or a key") from None
 
     def _refuse_moved_rows(self, rows: pa.RecordBatch, output_rows: pa.RecordBatch) -> None:
-        """Calls the function again, with the rows in another order.
+        """Refuses a function that moves rows without `ROW`, or whose result reads other rows.
 
-        What it made of a row must come at the row's new place, or the function moves rows, or
-        makes something of other rows. Values that are never the same, as random ones, tell
-        nothing, unless they only change their places. Random values may be the same once: few
-        rows are, or few values. They aren't in each of ten turns.
+        The function is called again, with the same rows in another order. The result for a
+        row must move with the row. If it doesn't, the column is suspect.
+
+        A column that differs in each call, such as random values, is not suspect, unless
+        only the order of its values differs. Random values may agree by chance in one call,
+        if there are few rows or few values. So a column must stay suspect in ten rounds.
 
         Raises:
-            SpecError: it comes elsewhere.
+            SpecError: a column is suspect.
         """
-        few = {2: [1, 0], 3: [1, 0, 2]}  # others of these don't show each move
+        few = {2: [1, 0], 3: [1, 0, 2]}  # with so few rows, other orders don't show every move
         drawn = np.random.default_rng(0).permutation(rows.num_rows)
         order = pa.array(few.get(rows.num_rows, drawn))
         moved = rows.take(order).set_column(rows.num_columns - 1, ROW, rows[ROW])
@@ -224,7 +251,7 @@ class _Step:
                     frame_of(self._check_output(self._call(batch), rows.num_rows)[0])
                     for batch in (moved, rows)
                 )
-            except foreign_exceptions():  # it didn't raise before: the next batch is asked
+            except foreign_exceptions():  # it didn't raise before: the next batch is checked
                 return
             first = first or (moved_output, repeated_output)
             suspects = [
@@ -252,7 +279,7 @@ class _Step:
                 f"it gives other values of {', '.join(suspects)} if the rows come in another order:"
                 f" let it keep {ROW} with each row that it moves, and not look at other rows"
             )
-        self._order_checked = rows.num_rows > 2  # two rows have one other order only
+        self._order_checked = rows.num_rows > 2  # two rows have only one other order
 
     def _add_deletes(
         self, decoded: Decoded, output_rows: pa.RecordBatch, made_from: npt.NDArray[np.int64]
@@ -268,12 +295,12 @@ class _Step:
         return with_deletes(decoded, made_from, self._step.primary_key)
 
     def _failures(self, rows: pa.RecordBatch) -> list[Refusal]:
-        """Calls the function for each row alone; finds those at which it raises."""
+        """Calls the function for each row alone, and returns refusals of the rows that fail."""
         refusals = []
         for number in range(rows.num_rows):
             try:
                 self._call(rows.slice(number, 1))
-            except SpecError:  # whatever is in its batch, it doesn't give rows
+            except SpecError:  # the function gives no rows, which no other batch would change
                 raise
             except foreign_exceptions() as error:  # the user's own code
                 detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
@@ -286,7 +313,7 @@ class _Step:
     def _batch_error(
         self, error: BaseException, decoded: Decoded, messages: pa.RecordBatch
     ) -> RefusedError:
-        """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
+        """Returns the error for a batch. It omits the exception's text, which may hold values."""
         read = for_rows(messages, decoded.row_index)
         first, last = (read["offset"][index].as_py() for index in (0, read.num_rows - 1))
         message = (
@@ -309,16 +336,16 @@ class _Step:
 
 
 def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch]:
-    """The type of batch that a function takes, by the annotation of its first parameter.
+    """Returns the type of batch that a function takes, by its first parameter's annotation.
 
     Raises:
-        SpecError: it says none of both.
+        SpecError: the annotation is neither polars.DataFrame nor pyarrow.RecordBatch.
     """
     called, hint, reason = load_function(function), None, ""
     try:
         parameter = next(iter(inspect.signature(called).parameters), "")
         hint = typing.get_type_hints(called).get(parameter)
-    except Exception as error:  # a name that isn't there, or no function of Python's  # noqa: BLE001
+    except Exception as error:  # an undefined name, or a callable without signature  # noqa: BLE001
         reason = f" ({type(error).__name__}: {error})"
     if hint not in {pl.DataFrame, pa.RecordBatch}:
         raise SpecError(
@@ -335,7 +362,10 @@ def _nullable(columns: Columns) -> Columns:
 
 
 def _table_type(kind: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """The type that tables have for a function's; what has no value in a batch gets any type."""
+    """Returns the type of a table's column for a type that a function gave.
+
+    A column that has only nulls in a batch gets the expected type.
+    """
     types = pa.types
     if types.is_null(kind):
         return expected
@@ -351,13 +381,13 @@ def _table_type(kind: pa.DataType, expected: pa.DataType) -> pa.DataType:
 
 
 def _same_values(first_frame: pl.DataFrame, second_frame: pl.DataFrame, name: str) -> bool:
-    """Returns whether a column has the same values in two frames, in whatever order."""
+    """Returns whether a column has the same values in two frames, in any order."""
     first, second = (frame.select(name).hash_rows().sort() for frame in (first_frame, second_frame))
     return first.equals(second)
 
 
 def _nearly_equal(first: pl.Series, second: pl.Series) -> bool:
-    """Returns whether values are the same, but for how products of matrices are rounded."""
+    """Returns whether values are the same, except for rounding in products of matrices."""
     try:
         assert_series_equal(first, second, rel_tol=1e-4, abs_tol=1e-6)
     except AssertionError:
@@ -366,6 +396,6 @@ def _nearly_equal(first: pl.Series, second: pl.Series) -> bool:
 
 
 def _line(error: BaseException) -> str:
-    """Where the user's code was, without the exception's text."""
+    """Returns text with file and line of the user's code, without the exception's text."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     return f" at {frames[0].filename}:{frames[0].lineno}" if frames else ""

@@ -1,1 +1,1 @@
-"""The `spark` step: a function from a DataFrame to a DataFrame, which `ingest.runner` calls."""
+"""The `spark` step: a function from DataFrame to DataFrame. `ingest.runner` calls it."""

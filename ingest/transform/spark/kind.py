@@ -11,9 +11,10 @@ from windrow.ingest.transform.kind import StepSection
 
 
 class SparkSection(StepSection):
-    """A function of Spark's DataFrames. There is at most one among the steps.
+    """A function of Spark DataFrames. A pipeline has at most one such step.
 
-    It is no transform of one message's rows: `runner.dataframe_transform` calls it.
+    The function gets all rows of a window at once, so the step makes no `Transform`.
+    `runner.dataframe_transform` calls the function.
     """
 
     keeps = False

@@ -24,7 +24,7 @@ class SqlSection(StepSection):
     )
 
     def transform(self, context: StepContext) -> Transform:
-        from windrow.ingest.transform.sql.step import Sql  # loads DuckDB
+        from windrow.ingest.transform.sql.step import Sql  # imported here: it loads DuckDB
 
         return Sql(
             self.sql,

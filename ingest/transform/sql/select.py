@@ -1,12 +1,11 @@
-"""A SELECT over rows, taken apart: what it gives, of which columns, and on what condition.
+"""Parser for a SELECT over rows: its columns, the columns that they read, and its condition.
 
-DuckDB parses the query and turns the parts back into text (its functions
-`json_serialize_sql` and `json_deserialize_sql`); this module looks at the tree between
-them. A star is replaced by the columns that it stands for, so that each expression gives
-one column.
+DuckDB's `json_serialize_sql` parses the query to a tree, and `json_deserialize_sql` turns
+parts of the tree back into text. A star is replaced by its columns, so that each
+expression gives one column.
 
-No other module looks at the tree. Its names aren't documented; they were seen in DuckDB 2.0, and
-`tests/shape/test_internals.py` tells if others stand there.
+Only this module reads the tree. The names in the tree aren't documented; they are those
+of DuckDB 2.0, and `tests/shape/test_internals.py` fails if they change.
 """
 
 from __future__ import annotations
@@ -64,23 +63,27 @@ _SETTINGS = (
     "preserve_insertion_order=true",
     "temp_directory=''",
     "enable_external_access=false",
-    # or an expression that is there twice is computed outside of TRY, COALESCE and CASE
+    # otherwise an expression that is there twice is computed outside of TRY, COALESCE and CASE
     "disabled_optimizers='common_subexpressions'",
     "lock_configuration=true",
 )
-"""Settings of the DuckDB, in this order.
+"""Settings of DuckDB, in the order in which they are set.
 
-A query then has no file, no network and no variable of Python's, so that the spec and the
-rows alone decide what comes out. (They are no wall against an author who means harm.)
+With them a query can't read files, the network or Python variables. So the result depends
+on the spec and the rows only. The settings are no protection against a malicious author.
 """
 
 
 class Output(msgspec.Struct, frozen=True):
     """One column that a SELECT gives.
 
-    `source`: the column of the rows that it passes on as it is; None if it is computed, by
-    `expression`. `reads`: the columns of the rows that it depends on. `unnests`: whether it
-    makes a row of each value of a list, which is `expression` then.
+    Attributes:
+        name: the column's name in the result.
+        expression: the expression. With `unnests` it is the list.
+        source: the column of the rows that is passed on unchanged; None if the column is
+            computed by `expression`.
+        reads: the columns of the rows that it depends on.
+        unnests: whether each value of the list becomes a row.
     """
 
     name: str
@@ -91,10 +94,14 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Select(msgspec.Struct, frozen=True):
-    """A SELECT over rows.
+    """A parsed SELECT over rows.
 
-    `where` is true for the rows that are kept, else false, and None where all of them are;
-    `condition` is as it was written.
+    Attributes:
+        outputs: its columns.
+        where: an expression that is true for the rows that are kept, else false; None if
+            all rows are kept.
+        condition: the WHERE as it was written; None if there is none.
+        where_reads: the columns that the WHERE reads.
     """
 
     outputs: tuple[Output, ...]
@@ -104,7 +111,7 @@ class Select(msgspec.Struct, frozen=True):
 
     @property
     def computed(self) -> tuple[Output, ...]:
-        """The outputs that aren't passed on as they are."""
+        """The outputs that are computed by an expression."""
         return tuple(output for output in self.outputs if output.source is None)
 
     @property
@@ -113,24 +120,24 @@ class Select(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> frozenset[str]:
-        """Everything that has to be computed with."""
+        """The columns that the WHERE and the computed outputs read."""
         return self.where_reads.union(*(output.reads for output in self.computed))
 
 
 def read_select(
     query: str, columns: Sequence[str], metadata: Sequence[str], setting: str
 ) -> Select:
-    """Takes a query apart.
+    """Parses a query.
 
     Args:
         query: the text.
         columns: the columns of the rows.
-        metadata: columns that may be read, and for which no star stands.
+        metadata: columns that may be read, but aren't part of a star.
         setting: the query's place in the spec, for messages.
 
     Raises:
-        SpecError: it isn't one SELECT over rows of which each row's result depends on the
-            row alone; says all that is in the way, and what to do instead.
+        SpecError: the query isn't one SELECT over rows, or the result of a row depends on
+            more than the row. The text names all mistakes, and what to do instead.
     """
     tree = json.loads(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
     if tree["error"]:
@@ -154,15 +161,15 @@ def read_select(
 
 
 def line_of(node: Node, query: str) -> str:
-    """Says in which line of a query an expression begins; nothing if it has one line only."""
+    """Returns text with the line in which an expression begins; "" for a query of one line."""
     written, location = query.encode(), node["query_location"]
-    if "\n" not in query.strip() or location > len(written):  # it isn't in the text itself
+    if "\n" not in query.strip() or location > len(written):  # a node that isn't from the query
         return ""
     return f" (line {written[:location].count(10) + 1})"
 
 
 def _mistake(tree: Node, query: str, names: Collection[str]) -> str:
-    """Words what DuckDB can't parse, and what helps if a column has the name of a word of SQL."""
+    """Returns DuckDB's parser error, with a hint if a column's name is a reserved word of SQL."""
     message, position = str(tree["error_message"]), int(tree.get("position", 0))
     near = [
         *re.findall(r"\w+", query.encode()[:position].decode(errors="ignore"))[-1:],
@@ -179,14 +186,14 @@ def _mistake(tree: Node, query: str, names: Collection[str]) -> str:
 
 @cache
 def _reserved() -> frozenset[str]:
-    """The words of SQL that name a column only in double quotes."""
+    """Returns the words of SQL that name a column only in double quotes, in lower case."""
     with locked() as cursor:
         keywords = cursor.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()")
         return frozenset(word for word, kind in keywords.fetchall() if kind != "unreserved")
 
 
 def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
-    """Writes a SELECT of some expressions over rows as text."""
+    """Returns a SELECT of some expressions over rows, as text."""
     tree = _template("SELECT 1 FROM rows")
     node = tree["statements"][0]["node"]
     node["select_list"], node["where_clause"] = list(expressions), where
@@ -194,14 +201,14 @@ def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
 
 
 def column(name: str) -> Node:
-    """Writes the expression of one column."""
+    """Returns the expression of one column."""
     return {**_expression("SELECT a"), "column_names": [name]}
 
 
 def listed(expression: Node) -> Node:
-    """Writes `TRY([expression])`: null where the expression fails, and nowhere else.
+    """Returns `TRY([expression])`: null if and only if the expression fails.
 
-    TRY alone gives null, too, where the expression's own value is null.
+    TRY without the list also gives null if the expression's own value is null.
     """
     node = _expression("SELECT TRY([a])")
     node["children"][0]["arguments"][0]["expression"] = {**expression, "alias": ""}
@@ -209,11 +216,11 @@ def listed(expression: Node) -> Node:
 
 
 def _as_case(condition: Node) -> Node:
-    """Writes `CASE WHEN condition THEN TRUE ELSE FALSE END`.
+    """Returns `CASE WHEN condition THEN TRUE ELSE FALSE END`.
 
-    There DuckDB asks the sides of AND and OR as they are written, and no second one where
-    the first settles it. Of a bare condition it computes all sides as a column; as a WHERE
-    it takes it apart, and asks the parts in an order of its own.
+    Inside CASE, DuckDB computes the sides of AND and OR in the written order, and skips the
+    second side if the first decides. Outside of CASE it doesn't: in a column it computes all
+    sides, and in a WHERE it computes the sides in its own order.
     """
     case = _expression("SELECT CASE WHEN a THEN TRUE ELSE FALSE END")
     case["case_checks"][0]["when_expr"] = condition
@@ -221,13 +228,13 @@ def _as_case(condition: Node) -> Node:
 
 
 class _Reader:
-    """Reads the expressions of a query, and collects what is wrong in them (`mistakes`)."""
+    """Reader of a query's expressions; it collects their mistakes in `mistakes`."""
 
     def __init__(self, query: str, columns: Sequence[str], metadata: Sequence[str]) -> None:
         self.mistakes: list[str] = []
         self._query = query
         self._columns = list(columns)
-        # DuckDB finds a column by a name of another case, too
+        # DuckDB ignores the case of column names
         self._name_by_casefold = {name.casefold(): name for name in (*metadata, *columns)}
         self.mistakes += [
             f"the column {self._name_by_casefold[name.casefold()]} and the metadata column"
@@ -237,7 +244,7 @@ class _Reader:
         ]
 
     def outputs(self, select: Sequence[Node]) -> Iterator[Output]:
-        """Reads the list of a SELECT, a star as the columns that it stands for."""
+        """Yields the columns of a SELECT's list; a star gives all its columns."""
         for select_node in select:
             for node in (
                 self._star(select_node) if select_node["class"] == "STAR" else [select_node]
@@ -245,7 +252,7 @@ class _Reader:
                 yield self._output(node)
 
     def reads(self, node: object) -> frozenset[str]:
-        """Finds the columns that an expression reads."""
+        """Returns the columns that an expression reads."""
         columns_read: set[str] = set()
         self._read(node, frozenset(), columns_read)
         return frozenset(columns_read)
@@ -273,7 +280,7 @@ class _Reader:
         return text
 
     def _source(self, node: Node) -> str | None:
-        """Returns the column that an expression passes on as it is; else None."""
+        """Returns the column that an expression passes on unchanged; None if it computes."""
         if node["class"] != "COLUMN_REF":
             return None
         names = _without_table(node["column_names"], self._name_by_casefold)
@@ -306,7 +313,13 @@ class _Reader:
                 yield {**node, "alias": renamed.get(key, name)}
 
     def _read(self, node: object, lambdas: frozenset[str], columns_read: set[str]) -> None:
-        """Collects what an expression reads; `lambdas`: the parameters of functions in it."""
+        """Adds the columns that an expression reads to `columns_read`.
+
+        Args:
+            node: a part of the tree.
+            lambdas: the parameters of the lambda functions around it.
+            columns_read: gets the names of the columns.
+        """
         if isinstance(node, list):
             for child in node:
                 self._read(child, lambdas, columns_read)
@@ -338,8 +351,8 @@ class _Reader:
                 self._refuse(node, f"{name} adds other rows up: {_SPARK}")
             elif (
                 name in unrepeatable
-                or name.startswith("current_")  # DuckDB says of some that they are repeatable
-                or (name == "age" and len(node["arguments"]) == 1)  # of now
+                or name.startswith("current_")  # DuckDB declares some of them as repeatable
+                or (name == "age" and len(node["arguments"]) == 1)  # the age at the current time
             ):
                 self._refuse(
                     node,
@@ -370,7 +383,7 @@ class _Reader:
 
     @staticmethod
     def _names(node: object, parameters: set[str]) -> None:
-        """Collects the names that a lambda gives to its parameters."""
+        """Adds the names of a lambda's parameters to `parameters`, in lower case."""
         if isinstance(node, list):
             for child in node:
                 _Reader._names(child, parameters)
@@ -387,7 +400,7 @@ def _without_table(names: list[str], known_names: Mapping[str, str]) -> list[str
 
 
 def _shape_problems(node: Node) -> Iterator[str]:
-    """Finds what a query has besides columns, rows and a condition."""
+    """Yields a problem for each part of a query that isn't a column, `rows` or the WHERE."""
     if node["type"] != "SELECT_NODE":
         yield "UNION and its like bring other rows: a step has one SELECT"
         return
@@ -423,7 +436,7 @@ def _refusal(setting: str, mistakes: Sequence[str]) -> SpecError:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """Opens the one DuckDB of this process: another one would take longer than a small batch."""
+    """Opens the only DuckDB of this process. Opening one takes longer than a small batch."""
     con = duckdb.connect(":memory:", config={"threads": 1})
     for setting in _SETTINGS:
         con.execute(f"SET GLOBAL {setting}")
@@ -431,21 +444,26 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def locked() -> duckdb.DuckDBPyConnection:
-    """Connects to a DuckDB that has nothing but what is registered with the connection."""
+    """Opens a connection to DuckDB. It sees only the tables that are registered with it."""
     return _database().cursor()
 
 
 def broken(error: duckdb.Error) -> BugError:
-    """Gives up the DuckDB of this process, which may answer nothing any more, for a new one."""
+    """Returns the error to raise, and drops the DuckDB of this process.
+
+    After such an error the database may answer no query any more. The next call of `locked`
+    opens a new one.
+    """
     _database.cache_clear()
     return BugError.of(error, "validate")
 
 
 @cache
 def _functions() -> tuple[frozenset[str], frozenset[str]]:
-    """Names of aggregates, and of functions that depend on more than their arguments.
+    """Returns names of aggregates, and of functions that depend on more than their arguments.
 
-    A macro is one of them if its text has one, or looks at other rows.
+    A macro is among the latter if its text calls a function of either kind, or reads other
+    rows.
     """
     with locked() as cursor:
         functions = cursor.execute(
@@ -458,7 +476,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
     others = {
         name
         for name, kind, stability, *_ in functions
-        if kind != "macro" and stability != "CONSISTENT"  # also if DuckDB doesn't say it
+        if kind != "macro" and stability != "CONSISTENT"  # an unknown stability counts, too
     }
     macros = {name: json.loads(text) for name, *_, text in functions if text is not None}
     while True:
@@ -471,7 +489,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _has(tree: object, names: set[str]) -> bool:
-    """Returns whether a query has one of these functions, a subquery, or the time."""
+    """Returns whether a query has one of these functions, a subquery, or the current time."""
     if isinstance(tree, list):
         return any(_has(child, names) for child in tree)
     if not isinstance(tree, dict):

@@ -1,7 +1,7 @@
 """A SELECT over rows, as a transform.
 
-DuckDB computes what the query computes; a column that the query passes on, or only
-renames, doesn't go through it.
+DuckDB computes the expressions of the query. A column that the query passes on, or only
+renames, doesn't go through DuckDB.
 """
 
 from __future__ import annotations
@@ -46,22 +46,28 @@ from windrow.ingest.transform.step_rows import (
 )
 
 SECONDS = 60
-"""The longest that a SELECT may take for one batch."""
+"""Time limit of a SELECT for one batch."""
 
 
 @dataclass(frozen=True)
 class Sql:
     """A SELECT over rows.
 
-    `setting`: its place in the spec, for messages; `metadata`: the metadata columns, name
-    and column; `primary_key`: of a table that has one; `versioned`: whether the newest
-    version of a key counts; `one_each`: whether a row must not become several.
-
     In a table with a primary key, a row that the WHERE leaves out deletes its key, as a
-    filter in Flink's changelogs does. A column that a message left unchanged
-    (`Decoded.unavailable`) stays so under another name, and so does what is computed of it
-    alone. A WHERE can't be answered by it, nor an expression of it and of other columns,
-    which have changed: such messages are dead letters.
+    filter in Flink's changelogs does.
+
+    A message may leave columns unchanged (`Decoded.unavailable`). A renamed unchanged column
+    stays unchanged, and so does an expression that reads unchanged columns only. A message
+    is a dead letter if the WHERE reads one of its unchanged columns, or if an expression
+    reads unchanged and changed columns together.
+
+    Attributes:
+        query: the SELECT.
+        setting: the step's place in the spec, for messages.
+        metadata: metadata columns that may be read, as pairs of metadata and column name.
+        primary_key: the table's primary key; empty if rows are appended.
+        versioned: whether the newest version of a key counts.
+        one_each: whether a row must not become several rows.
     """
 
     query: str
@@ -72,10 +78,10 @@ class Sql:
     one_each: bool = False
 
     def columns(self, input_columns: Columns) -> Columns:
-        """The columns that the SELECT gives.
+        """Returns the columns that the SELECT gives.
 
         Raises:
-            SpecError: it can't be used with such rows; says all that is wrong.
+            SpecError: the SELECT can't be used with such rows; the text names all mistakes.
         """
         select = self.select([c.name for c in input_columns.columns])
         self._refuse_keys(select)
@@ -91,7 +97,7 @@ class Sql:
         return Columns(tuple(output_columns), finer=input_columns.finer)
 
     def open(self) -> Apply:
-        """Returns the SELECT for the calling thread; each has a DuckDB of its own."""
+        """Returns the SELECT for the calling thread; each thread has its own DuckDB cursor."""
         opened: _Step | None = None
 
         def step(decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
@@ -105,10 +111,10 @@ class Sql:
         return {output.name: output.reads for output in self.select(names).outputs}
 
     def select(self, names: Sequence[str]) -> Select:
-        """The SELECT, taken apart, for rows with columns of these names.
+        """Parses the SELECT, for rows with columns of these names.
 
         Raises:
-            SpecError: it can't be used with them.
+            SpecError: the SELECT can't be used with such rows.
         """
         try:
             return read_select(self.query, names, [name for _, name in self.metadata], self.setting)
@@ -120,7 +126,11 @@ class Sql:
             ) from None
 
     def _refuse_keys(self, select: Select) -> None:
-        """Checks that messages still say which row of the table is theirs."""
+        """Refuses a SELECT that changes the primary key, or gives rows without a clear key.
+
+        Raises:
+            SpecError: the text names all mistakes.
+        """
         passed = {output.source for output in select.outputs if output.source == output.name}
         changed = [name for name in self.primary_key if name not in passed]
         mistakes = []
@@ -153,13 +163,18 @@ class Sql:
     def types(
         self, con: duckdb.DuckDBPyConnection, schema: pa.Schema, select: Select
     ) -> dict[str, pa.DataType]:
-        """The type of each column that is computed of rows with a schema.
+        """Returns the type of each computed column, by its name.
+
+        Args:
+            con: a connection of DuckDB.
+            schema: the schema of the rows.
+            select: the parsed query.
 
         Raises:
-            SpecError: DuckDB can't compute it of such rows, or no table can have the type.
+            SpecError: DuckDB can't compute a column, or no table can have its type.
         """
         more = [pa.field(n, TYPES[kind]) for kind, n in self.metadata if n not in schema.names]
-        # nothing but what the SELECT was seen to read: DuckDB must find no other column
+        # only the columns that the parsed query reads: DuckDB must find no other column
         read = [f for f in (*schema, *more) if f.name in select.reads]
         empty = pa.schema([*read, pa.field(ROW_NUMBER, pa.int64())]).empty_table()
         computed = select.computed
@@ -169,7 +184,7 @@ class Sql:
             expressions = [*conditions, *(o.expression for o in computed), column(ROW_NUMBER)]
             relation = con.sql(query_of(expressions, select.where))
             column_types = relation.types
-            relation.fetchall()  # what fails without a row fails for every row
+            relation.fetchall()  # an expression that fails without a row fails for every row
         except duckdb.Error as error:
             location = self._place_of_mistake(con, select)
             raise SpecError(
@@ -194,7 +209,7 @@ class Sql:
         return types
 
     def _place_of_mistake(self, con: duckdb.DuckDBPyConnection, select: Select) -> str:
-        """Names the first part of the SELECT that DuckDB can't compute by itself, and its line."""
+        """Returns text with the first part of the SELECT that fails alone, and its line."""
         parts = [(output.name, output.expression) for output in select.computed]
         for name, part in [("WHERE", select.condition or column(ROW_NUMBER)), *parts]:
             try:
@@ -242,7 +257,7 @@ class _Step:
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         try:
             return self._transform(decoded, messages)
-        except pa.ArrowInvalid:  # 2 GiB of text
+        except pa.ArrowInvalid:  # an Arrow string column holds at most 2 GiB
             raise self._too_large(decoded.rows) from None
 
     def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
@@ -260,7 +275,8 @@ class _Step:
                 decoded.with_rows(self._output_batch(decoded, all_rows, {}), all_rows), self._reads
             )
         decoded = refuse_unanswerable(decoded, self._outputs, "sql", self._sql.setting)
-        if not decoded.rows.num_rows:  # DuckDB fails for none if an expression always fails
+        # even without rows, DuckDB fails if an expression always fails
+        if not decoded.rows.num_rows:
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
             return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
@@ -293,10 +309,18 @@ class _Step:
     def _unnest(
         self, computed: Mapping[str, pa.Array], made_from: npt.NDArray[np.int64]
     ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
-        """Makes a row of each value of a list; of several lists, shorter ones end with nulls.
+        """Makes a row of each value of a list.
 
-        DuckDB's own `unnest` computes no other column of a row whose list is empty. So that
-        row would fail in one batch and not in another.
+        If a row has several lists, nulls fill the shorter ones. DuckDB's own `unnest` isn't
+        used: it computes no other column of a row whose list is empty. So that row would
+        fail in one batch and not in another.
+
+        Args:
+            computed: the computed columns before `unnest`, by name.
+            made_from: the number of the input row of each computed row.
+
+        Returns:
+            The columns with the new rows, and the number of each new row's input row.
         """
         lengths = [pc.list_value_length(computed[name]).fill_null(0) for name in self._lists]
         rows = np.max(lengths, axis=0)
@@ -312,19 +336,19 @@ class _Step:
         return unnested_columns, made_from[row_indices]
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
-        """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
+        """Returns the table that DuckDB reads: the columns that are read, and row numbers."""
         columns = {name: decoded.rows[name] for name in self._read}
         columns |= beside_rows(self._metadata, decoded, messages)
         columns[ROW_NUMBER] = pa.array(np.arange(decoded.rows.num_rows))
         return pa.table(columns)
 
     def _run(self, query: str, rows: pa.Table) -> pa.Table:
-        """Asks DuckDB, for a bounded time.
+        """Runs a query over `rows`, for at most `SECONDS`.
 
         Raises:
-            SpecError: it takes too long, or too much memory.
-            BugError: DuckDB can't go on.
-            duckdb.Error: a row's expression fails.
+            SpecError: the query takes too long, or too much memory.
+            BugError: DuckDB has an internal error.
+            duckdb.Error: an expression fails for a row.
         """
         self._con.register(ROWS, rows)
         timer = threading.Timer(SECONDS, self._con.interrupt)
@@ -351,15 +375,16 @@ class _Step:
             timer.cancel()
 
     def _in_parts(self, rows: pa.Table) -> pa.Table:
-        """Computes rows that fail together, and none of them alone.
+        """Computes rows in halves, if the query fails but `_failures` finds no row to refuse.
 
-        Some of DuckDB's functions ask for no second argument where the first is null, but
-        only if it is null in all rows that are computed together. Or what comes out is too
-        large for one batch of DuckDB's. Or the WHERE leaves out a row whose map has a key
-        twice, which DuckDB can't read.
+        There are three causes:
+        - Some functions of DuckDB don't read their second argument if the first is null in
+          all rows that are computed together.
+        - The result is too large for one batch of DuckDB.
+        - The WHERE leaves out a row whose map has a key twice. DuckDB can't read such a map.
 
         Raises:
-            SpecError: it is too large for one row.
+            SpecError: the result is too large for one row.
         """
         half, parts = rows.num_rows // 2, []
         for part in (rows.slice(0, half), rows.slice(half)):
@@ -378,20 +403,21 @@ class _Step:
         return pa.concat_tables(parts)
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
-        """Finds the rows whose expressions fail.
+        """Yields refusals of the rows for which an expression fails.
 
-        A row that the WHERE leaves out fails by the WHERE alone. Of the rows that fail in one
-        column the first is computed alone, a millisecond, for DuckDB's sentence; the others
-        are told that sentence.
+        A row that the WHERE leaves out is refused only if the WHERE itself fails. Of the
+        rows that fail in one column, only the first is computed alone for DuckDB's error,
+        because that takes a millisecond. The other rows get the same text.
         """
         if rows.num_rows == 1:
             yield from self._failure(range(len(self._parts)), rows, 0)
             return
-        # DuckDB computes as many rows at once, and TRY one after the other where one of them fails
+        # DuckDB computes a chunk of rows at once; if one of them fails, TRY computes each row of
+        # the chunk alone, so chunks are small
         few = pa.Table.from_batches(rows.to_batches(max_chunksize=32), rows.schema)
         try:
             tried = self._run(self._tries, few).columns
-        except duckdb.Error:  # TRY doesn't catch everything: the rows are halved
+        except duckdb.Error:  # TRY doesn't catch every error: the rows are halved
             half = rows.num_rows // 2
             yield from self._failures(rows.slice(0, half))
             for failure in self._failures(rows.slice(half)):
@@ -412,7 +438,15 @@ class _Step:
                 pending[pending] = np.asarray(true)
 
     def _failure(self, parts: Iterable[int], rows: pa.Table, number: int) -> Iterator[Refusal]:
-        """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
+        """Computes parts of the SELECT for one row, and yields a refusal if one fails.
+
+        It stops at the first part that fails, or if the WHERE leaves the row out.
+
+        Args:
+            parts: indices into `_parts`.
+            rows: the rows of the batch.
+            number: the row's number in `rows`.
+        """
         for part_index in parts:
             try:
                 computed = self._run(self._single_queries[part_index], rows.slice(number, 1))
@@ -432,7 +466,13 @@ class _Step:
         made_from: npt.NDArray[np.int64],
         computed: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """Returns the columns of the result."""
+        """Returns the rows of the result.
+
+        Args:
+            decoded: the rows before the step.
+            made_from: the number of the input row of each row of the result.
+            computed: the computed columns, by name.
+        """
         same = np.array_equal(made_from, np.arange(decoded.rows.num_rows))
         rows = decoded.rows if same else decoded.rows.take(pa.array(made_from))
         arrays = [
@@ -451,21 +491,21 @@ _FEWER = (
 
 
 def without_values(sentence: str) -> str:
-    """Returns the beginning of a sentence of DuckDB's, up to what may be a row's value.
+    """Returns the beginning of an error text of DuckDB, up to the first possible value of a row.
 
-    Values stand behind a quote, a bracket, a colon or a line's end, or are numbers.
+    A value follows a quote, a bracket, a colon or a line's end, or it is a number.
     """
     kind, _, rest = sentence.partition(": ")
     words = re.match(r"(?:[^:'\"()\[\]{}\d\n]|(?<=[A-Z])\d+)*", rest)
-    assert words is not None  # it may be empty
+    assert words is not None  # the pattern matches an empty text, too
     return f"{kind}: {words[0].strip()}"[:200]
 
 
 def _values(kind: DuckDBPyType) -> DuckDBPyType:
-    """The type of a list's values.
+    """Returns the type of a list's values.
 
     Raises:
-        UnsupportedTypeError: it is no list.
+        UnsupportedTypeError: `kind` is no list.
     """
     if kind.id != "list":
         raise UnsupportedTypeError("unnest takes a list")
@@ -474,10 +514,10 @@ def _values(kind: DuckDBPyType) -> DuckDBPyType:
 
 
 def _table_type(kind: DuckDBPyType) -> pa.DataType:
-    """The type that a table has for a type of DuckDB's.
+    """Returns the Arrow type of a table's column for a type of DuckDB.
 
     Raises:
-        UnsupportedTypeError: there is none; says what to write instead.
+        UnsupportedTypeError: there is none; the text says what to write instead.
     """
     if kind.id in _SCALARS:
         return _SCALARS[kind.id]

@@ -1,7 +1,6 @@
-"""The environments that peers run in: each made once, by the files in its folder, which
-pin all that goes into it.
+"""The environments that peers run in. Each is made once, from the files that pin its contents.
 
-An environment is called by a digest of those files, so that another pin is another environment.
+An environment's name has a digest of these files, so a changed pin makes another environment.
 """
 
 from __future__ import annotations
@@ -23,7 +22,10 @@ LIMIT_SECONDS = 1_800
 
 
 def environment_folder(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
-    """The environment's folder; made by `make(files, folder)` if it isn't there whole."""
+    """Returns the environment's folder.
+
+    If it isn't complete, `make(files, folder)` makes it.
+    """
     pins = (path for path in sorted(files.iterdir()) if path.suffix in {".lock", ".xml", ".json"})
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
     folder = CACHE / "environments" / f"{name}-{digest}"
@@ -37,7 +39,10 @@ def environment_folder(name: str, files: Path, make: Callable[[Path, Path], None
 
 
 def pinned_version(name: str, package: str) -> str:
-    """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
+    """Returns the version of a package that a peer's files pin.
+
+    The file is a lock of pip, a pom of Maven or a package.json of npm.
+    """
     files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
     forms = (
         rf"^{package}==(\S+)|<artifactId>{package}</artifactId><version>([^<]+)|\"{package}\":"
@@ -54,7 +59,7 @@ def pinned_version(name: str, package: str) -> str:
 
 
 def python(files: Path, folder: Path) -> None:
-    """A Python with the packages of a lock, each held against its hash."""
+    """Makes a Python with the packages of a lock, each checked against its hash."""
     uv = Path(sys.executable).parent / "uv"
     _run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
     _run(
@@ -70,7 +75,7 @@ def python(files: Path, folder: Path) -> None:
 
 
 def jars(files: Path, folder: Path) -> None:
-    """The jars of a pom."""
+    """Downloads the jars of a pom."""
     _run(
         "mvn",
         "-B",
@@ -83,17 +88,17 @@ def jars(files: Path, folder: Path) -> None:
 
 
 def python_and_jars(files: Path, folder: Path) -> None:
-    """Both."""
+    """Makes a Python with packages and downloads the jars."""
     python(files, folder)
     jars(files, folder)
 
 
 def librdkafka(files: Path, folder: Path) -> None:
-    """librdkafka's performance program, built from the source that comes in the npm
-    package node-rdkafka, none of whose scripts runs.
+    """Builds librdkafka's performance program.
 
-    Without TLS and SASL, which would need libraries and are not used here; lz4 and
-    snappy are part of the source.
+    The source comes from the npm package node-rdkafka, whose scripts aren't run. It has no TLS
+    and no SASL, which need libraries and aren't used here. lz4 and snappy are part of the
+    source.
     """
     for name in ("package.json", "package-lock.json"):
         shutil.copy(files / name, folder)
@@ -117,10 +122,10 @@ def librdkafka(files: Path, folder: Path) -> None:
 
 
 def debian(files: Path, folder: Path) -> None:
-    """Debian's packages, and those that they need and the system lacks.
+    """Unpacks Debian's packages and the dependencies that the system lacks.
 
-    Its package manager downloads them and holds them against its keys; they are unpacked, not
-    installed, so that nobody has to be root. It asks for today's list of packages first.
+    The package manager downloads the current list of packages, then the packages, and checks
+    them against its keys. They are unpacked and not installed, so that root isn't needed.
     """
     lists, cache = folder / "lists", folder / "cache"
     for made_for in (lists / "partial", cache / "archives/partial"):

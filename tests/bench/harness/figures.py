@@ -1,4 +1,4 @@
-"""What was measured, and what is made of it: pure values, kept as JSON."""
+"""Measured figures and their evaluation. They are pure values and are kept as JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import msgspec
 class Run(msgspec.Struct, frozen=True):
     """One run of one side.
 
-    `seconds`: from the job's beginning to its answer. `cpu_seconds`: of all processes of the side.
-
-    `peaks`: by the kind of process, the largest one's resident memory in MB at its
-    highest since it began. `together_mb`: the highest sum over all processes of their
-    share of memory (PSS: what several map is divided among them), looked at once a
-    second.
+    Attributes:
+        seconds: the time from the job's beginning to its answer.
+        cpu_seconds: the CPU seconds of all processes of the side.
+        rows: the number of rows.
+        peaks: for each kind of process, the largest one's peak of resident memory in MB, since
+            the process began.
+        together_mb: the highest sum over all processes of their share of memory in MB, sampled
+            once a second. The share is PSS, which divides shared pages among the processes that
+            map them.
     """
 
     seconds: float
@@ -32,11 +35,15 @@ class Run(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """A side in one part.
 
-    `ready`: seconds from its start until it could take a job. `first`: its first run,
-    which warms up.
-
-    `failed`: why it ended, in a line; then what was measured before is kept, and
-    nothing is made of it.
+    Attributes:
+        name: the side's name.
+        does: what the side does in this part.
+        version: the side's version.
+        ready: the seconds from its start until it could take a job.
+        first: its first run, which warms up.
+        runs: its later runs.
+        failed: why it ended, in a line; empty if it didn't. Its earlier runs are kept but not
+            evaluated.
     """
 
     name: str
@@ -49,8 +56,18 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A part that was measured: when, on what, of which commit, for how long, and its
-    sides, the first of which others are held against.
+    """The result of a comparison.
+
+    Attributes:
+        part: the part.
+        date: the day of the measurement.
+        commit: the commit that was measured.
+        machine: a description of the machine.
+        took: the seconds of the whole measurement.
+        messages: the number of messages.
+        message_bytes: the mean bytes of a message.
+        partitions: the number of topic-partitions.
+        sides: the sides. The others are compared with the first one.
     """
 
     part: str
@@ -65,7 +82,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One size of what grows, and what it cost."""
+    """The cost of one size of a growth."""
 
     size: int
     seconds: float
@@ -74,9 +91,17 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How the cost of something grows with its size.
+    """The growth of a cost with its size.
 
-    `left_out`: sizes that time didn't suffice for.
+    Attributes:
+        part: the part.
+        date: the day of the measurement.
+        commit: the commit that was measured.
+        machine: a description of the machine.
+        took: the seconds of the whole measurement.
+        what: a description of what grows.
+        points: the measured sizes.
+        left_out: the sizes for which the time didn't suffice.
     """
 
     part: str
@@ -90,7 +115,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a measurement of one step printed."""
+    """The printed lines of a measured step."""
 
     part: str
     date: str
@@ -102,7 +127,7 @@ class Said(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the least and the most that was seen."""
+    """A median with the least and the greatest value."""
 
     median: float
     lowest: float
@@ -110,23 +135,24 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Returns the spread of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
 
 def ratios(ours: Measured, peer: Measured) -> Spread | None:
-    """Our time divided by the other's, round by round: what ran one after the other is compared.
+    """Returns windrow's time divided by the peer's, for each round.
 
-    None if there is no round of both.
+    Runs of the same round are compared, because they follow each other. It is None if there is
+    no such round, or if a side failed.
     """
     pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, peer.runs, strict=False)]
     return Spread.of(pairs) if pairs and not (ours.failed or peer.failed) else None
 
 
 def exponent(points: Sequence[Point]) -> float:
-    """The steepest step of a growth: 1 is linear, 2 quadratic.
+    """Returns the steepest exponent of a growth: 1 is linear, 2 quadratic.
 
-    Of each pair of neighbours, by the logarithms of size and seconds.
+    It is computed for neighbouring points, from the logarithms of size and seconds.
     """
     return max(
         (math.log(b.seconds / a.seconds) / math.log(b.size / a.size) for a, b in pairwise(points)),

@@ -1,4 +1,4 @@
-"""What a change must not break, of what is measured. Pure."""
+"""Limits for measured figures, which a change must not break. Pure."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ RATIOS = {
     ("small.table", "Flink SQL", "json, blackhole"): 0.6,
     ("lookup.sql", "Flink SQL", "JDBC lookup join, partial cache, Parquet"): 0.3,
 }
-"""windrow's time may be at most so much of a side's, in a part."""
+"""The greatest ratio of windrow's time to a side's, by part and side."""
 
 WORKER_MB = {"small.table": 400.0, "lookup.sql": 500.0, "lookup.table": 500.0}
-"""The peak of a Python worker of windrow's."""
+"""The greatest peak of a Python worker of windrow in MB, by part."""
 
 CPU_RATIOS = {("lookup.table", "no lookup, Delta commit"): 1.75}
-"""windrow's CPU seconds may be at most so much of a side's, in a part: a ratio, since the seconds
-of one machine are three times those of another.
+"""The greatest ratio of windrow's CPU seconds to a side's, by part and side.
+
+It is a ratio, because the seconds of two machines differ by a factor of three.
 """
 
 MORE_WORKER_MB = {("lookup.table", "no lookup, Delta commit"): 100.0}
-"""A worker of windrow's may take at most so many MB more than a side's, in a part."""
+"""The most MB by which a worker of windrow may exceed a side's worker, by part and side."""
 
 STEEPEST = 1.1
-"""Cost grows at most linearly. Not 1: two runs of the same differ by some percent."""
+"""The greatest exponent of a growth: linear. It isn't 1, because repeated runs differ by some
+percent.
+"""
 
 WORKER_GROWTH = ("growth.rows", 1_000_000, 4_000_000, 1.15)
-"""A fresh worker's peak with so many rows may be at most so much of that with fewer."""
+"""The growth of a new worker's peak memory.
+
+It has the part, a small and a large number of rows, and the greatest ratio of their peaks.
+"""
 
 
 def find_broken_limits(result: Result | Growth) -> Iterator[str]:
-    """The limits that a result breaks, and the sides that failed, in words."""
+    """Yields a text for each broken limit and for each failed side."""
     yield from (
         _broken_by_comparison(result) if isinstance(result, Result) else _broken_by_growth(result)
     )
@@ -69,7 +75,7 @@ def _broken_by_comparison(result: Result) -> Iterator[str]:
 
 
 def _worker(side: Measured) -> float:
-    """The most memory of a Python worker, in MB."""
+    """Returns the peak memory of a Python worker, in MB."""
     return max((run.peaks.get("worker", 0.0) for run in side.runs), default=0.0)
 
 

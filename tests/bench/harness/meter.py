@@ -1,6 +1,4 @@
-"""What a process and all that it started cost, looked at from outside: CPU seconds,
-peaks of memory.
-"""
+"""Measures a process tree from outside: CPU seconds and peaks of memory."""
 
 from __future__ import annotations
 
@@ -13,13 +11,14 @@ import psutil
 
 TICK_SECONDS = 0.25
 PSS_TICKS = 4
-"""Shares of memory are asked for at every so many ticks only: the kernel walks all
-pages of a process for them.
+"""The number of ticks between two samples of PSS.
+
+They are rare, because the kernel then walks all pages of a process.
 """
 
 
 class Meter:
-    """A context manager around the work of a process tree."""
+    """A context manager that measures a process tree during its block."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -48,8 +47,9 @@ class Meter:
             return
 
     def _cpu(self) -> float:
-        """Of the living, with what their children took that have ended: the kernel adds
-        these up when a parent fetches its child's end.
+        """Returns the CPU seconds of the living processes and of their ended children.
+
+        The kernel adds a child's time to its parent when the parent waits for the child.
         """
         total = 0.0
         for process in self._tree():
@@ -68,8 +68,9 @@ class Meter:
                 self._weigh()
 
     def _look(self) -> None:
-        """The kernel's own high-water marks, so that no peak is missed of a process
-        that lives a tick longer.
+        """Records the kernel's peak of each process's memory.
+
+        So no peak is missed of a process that lives until the next tick.
         """
         for process in self._tree():
             try:
@@ -89,7 +90,7 @@ class Meter:
 
 
 def _kind(process: psutil.Process) -> str:
-    """What a process is called in a table."""
+    """Returns the name of a process's kind in a table."""
     words = process.cmdline()
     if "pyspark.daemon" in words:
         return "worker"

@@ -1,4 +1,4 @@
-"""docs/benchmark.md, made of results. Pure."""
+"""Makes docs/benchmark.md from results. Pure."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ TITLES_OF_LOOKUPS = {
 
 
 def number(value: float) -> str:
-    """Three digits, and thousands with a comma."""
+    """Returns a number with three digits, and with commas between thousands."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def spread(values: Spread) -> str:
-    """A median and its range."""
+    """Returns a median and its range."""
     return f"{number(values.median)} ({number(values.lowest)} to {number(values.highest)})"
 
 
 def comparison(result: Result) -> list[str]:
-    """The table of one part."""
+    """Returns the table of one comparison."""
     shape, stage = result.part.split(".")
     title = TITLES_OF_LOOKUPS.get(result.part) or f"{TITLES[stage]}, {shape} messages"
     size = f"{result.messages:,} messages of {result.message_bytes:,} bytes"
@@ -91,17 +91,17 @@ def _row(result: Result, side: Measured) -> str:
 
 
 def _rate(side: Measured) -> str:
-    """Thousand rows a second."""
+    """Returns the thousand rows a second."""
     return spread(Spread.of([run.rows / run.seconds / 1e3 for run in side.runs]))
 
 
 def _cpu(side: Measured) -> str:
-    """Seconds for a million rows."""
+    """Returns the CPU seconds for a million rows."""
     return number(Spread.of([run.cpu_seconds / run.rows * 1e6 for run in side.runs]).median)
 
 
 def _peaks(side: Measured) -> str:
-    """The most memory of one process of each kind."""
+    """Returns the peak memory of one process, for each kind."""
     kinds = sorted({kind for run in side.runs for kind in run.peaks})
     return ", ".join(
         f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds
@@ -109,7 +109,7 @@ def _peaks(side: Measured) -> str:
 
 
 def _together(side: Measured) -> str:
-    """The most memory of all processes at once."""
+    """Returns the peak memory of all processes together."""
     return number(max(run.together_mb for run in side.runs))
 
 
@@ -125,7 +125,7 @@ it pays for no checkpoint.
 
 
 def sink_costs(results: Mapping[str, Result | None]) -> list[str]:
-    """The table of all sinks, by their parts; a part that isn't measured is a row that says so."""
+    """Returns the table of all sinks. A part that isn't measured has a row that says so."""
     lines = [
         (
             "| part | side | thousand rows/s | CPU s per million rows | peak MB | together MB |"
@@ -164,7 +164,7 @@ that has found something else is shown as failed.
 
 
 def growth(result: Growth) -> list[str]:
-    """The table of one growth."""
+    """Returns the table of one growth."""
     lines = [
         f"### {result.part.split('.')[1].capitalize()}",
         "",
@@ -188,7 +188,7 @@ def growth(result: Growth) -> list[str]:
 
 
 def origin_of(result: Result | Growth | Said) -> str:
-    """When and of what."""
+    """Returns the date and the commit of a result."""
     return f"on {result.date}, of commit {result.commit}"
 
 
@@ -199,7 +199,15 @@ def page(
     growths: Sequence[Growth],
     steps: Sequence[Said],
 ) -> str:
-    """All of it. `sinks`: by their parts, None where one isn't measured."""
+    """Returns the whole page.
+
+    Args:
+        results: the comparisons with peers.
+        sinks: the results of the sinks, by part; None: not measured.
+        lookups: the comparisons of lookups.
+        growths: the growths.
+        steps: the outputs of single steps.
+    """
     into = [result for result in sinks.values() if result]
     machines = sorted({r.machine for r in (*results, *into, *lookups, *growths, *steps)})
     lines = [

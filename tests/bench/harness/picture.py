@@ -1,5 +1,6 @@
-"""What the pictures show, made of results; they are drawn by plotting/plot.py, in an
-environment of its own.
+"""The contents of the pictures, made from results.
+
+plotting/plot.py draws them in its own environment.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PLOTTING = Path(__file__).parent / "plotting"
 
 
 def bars(result: Result) -> dict[str, Any]:
-    """Rows a second of each side that didn't fail."""
+    """Returns a panel with the rows a second of each side that didn't fail."""
     shape, stage = result.part.split(".")
     sound = [side for side in result.sides if side.runs and not side.failed]
     rates = [
@@ -38,8 +39,10 @@ def bars(result: Result) -> dict[str, Any]:
 
 
 def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Two panels of all sinks, if any was measured: rows a second, and how many times
-    as long as what it is held against each takes.
+    """Yields two panels of all measured sinks.
+
+    The first has the rows a second. The second has each sink's time divided by that of its
+    comparison.
     """
     sound = [
         (result.part.partition(".")[2], *result.sides[:2])
@@ -72,7 +75,7 @@ def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
 
 
 def line(result: Growth) -> dict[str, Any]:
-    """Seconds by size."""
+    """Returns a panel with the seconds by size."""
     sizes, seconds = (
         [point.size for point in result.points],
         [point.seconds for point in result.points],
@@ -81,7 +84,7 @@ def line(result: Growth) -> dict[str, Any]:
 
 
 def draw(panels: Sequence[dict[str, Any]], out: Path) -> None:
-    """Write the picture."""
+    """Draws the panels and writes the picture."""
     interpreter = environment_folder("plotting", PLOTTING, python) / "venv/bin/python"
     instructions = json.dumps({"out": str(out), "panels": panels})
     subprocess.run(

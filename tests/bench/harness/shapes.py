@@ -1,6 +1,4 @@
-"""The kinds of messages: what their schema is, in windrow's words and in the peers',
-and how a topic of them is made.
-"""
+"""The kinds of messages: their schema for windrow and for the peers, and topics of them."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tests.bench.orders_schema import Order
 
 PARTITIONS = 4
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
-"""When the messages are stamped: a millisecond after each other, but never beyond that day."""
+"""The day of the messages' timestamps, which are a millisecond apart and never after that day."""
 DAY_MS = 86_400_000
 
 Dtype = pl.DataType | type[pl.DataType]
@@ -32,8 +30,12 @@ Dtype = pl.DataType | type[pl.DataType]
 class Shape:
     """A kind of messages.
 
-    `messages`: how many a topic has; `values`: those that differ; `schema`: `model`, as
-    a spec names it that lies in tests/bench.
+    Attributes:
+        name: the kind's name.
+        messages: the number of messages of a topic.
+        model: the model.
+        schema: the model's reference in a spec in tests/bench.
+        values: makes the distinct messages.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Shape:
 
     @property
     def columns(self) -> dict[str, Dtype]:
-        """Their names and polars types."""
+        """The columns' names and polars types."""
         return {name: column.dtype.type for name, column in self.model.to_schema().columns.items()}
 
 
@@ -100,7 +102,7 @@ SHAPES = {shape.name: shape for shape in (SMALL, WIDE, LARGE)}
 LOOKED_UP = Shape(
     "lookup", 1_000_000, Order, SMALL.schema, partial(orders.values, 4 * orders.CUSTOMERS + 1)
 )
-"""Small ones of nearly all customers in each topic-partition."""
+"""Small messages of nearly all customers in each topic-partition."""
 
 
 def fill(
@@ -112,8 +114,18 @@ def fill(
     partitions: int = PARTITIONS,
     every_ms: float = 1,
 ) -> int:
-    """Make the topic and produce, `every_ms` between messages, in turn over the
-    topic-partitions; mean bytes of a value.
+    """Makes a topic and produces messages in turn over its topic-partitions.
+
+    Args:
+        bootstrap: the broker.
+        topic: the topic.
+        values: the distinct values, which are repeated.
+        messages: the number of messages.
+        partitions: the number of topic-partitions.
+        every_ms: the milliseconds between the messages' timestamps.
+
+    Returns:
+        The mean bytes of a value.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", "max.message.bytes": "4000000"}
@@ -162,7 +174,7 @@ _SPARK = {
 
 
 def spark_type(dtype: Any) -> str:
-    """A polars type in Spark's DDL."""
+    """Returns a polars type in Spark's DDL."""
     if isinstance(dtype, pl.Struct):
         return f"struct<{', '.join(f'{field.name}: {spark_type(field.dtype)}' for field in dtype.fields)}>"  # noqa: E501
     if isinstance(dtype, pl.List):
@@ -171,7 +183,7 @@ def spark_type(dtype: Any) -> str:
 
 
 def flink_type(dtype: Any) -> str:
-    """A polars type in Flink's SQL."""
+    """Returns a polars type in Flink's SQL."""
     if isinstance(dtype, pl.Struct):
         return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.dtype)}' for field in dtype.fields)}>"  # noqa: E501
     if isinstance(dtype, pl.List):
@@ -180,8 +192,9 @@ def flink_type(dtype: Any) -> str:
 
 
 def neutral_type(dtype: Any) -> Any:
-    """A polars type as JSON: a name, {"struct": {...}} or {"list": ...}; for peers that
-    have neither SQL nor polars.
+    """Returns a polars type as JSON, for peers without SQL and polars.
+
+    It is a name, {"struct": {...}} or {"list": ...}.
     """
     if isinstance(dtype, pl.Struct):
         return {"struct": {field.name: neutral_type(field.dtype) for field in dtype.fields}}

@@ -1,5 +1,6 @@
-"""A measured program or a peer: a process that takes a job a line, and answers with the
-rows that it has read or written.
+"""A measured program: a process that reads jobs as lines and answers with numbers of rows.
+
+A row was read or written. The program is windrow or a peer.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ TAIL = 3_000
 
 
 class FailedError(Exception):
-    """A side that ended, hung, or didn't do what was asked."""
+    """A side that ended, hung or didn't do its job."""
 
 
 class Program:
-    """The process. Its words to the harness are JSON lines; whatever else it says goes to a log."""
+    """The process of a side. It answers in lines of JSON; all other output goes to a log."""
 
     def __init__(
         self, command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
     ) -> None:
-        """Start it; `folder` is its own, for its log and what it writes."""
+        """Starts the process.
+
+        Args:
+            command: the command.
+            folder: the process's own folder, for its log and its output.
+            environment: further environment variables.
+        """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.out = folder / "out"
@@ -80,13 +87,16 @@ class Program:
         expected: int = 0,
         written: Callable[[], int] = lambda: 0,
     ) -> Run:
-        """Do a job once.
+        """Runs a job once.
 
-        `rows`: how many it must have read; `expected`: how many rows there must be
-        behind it, as `written` counts them.
+        Args:
+            job: the job.
+            rows: the number of rows that must be read.
+            expected: the number of rows that must be written.
+            written: counts the written rows.
 
         Raises:
-            FailedError: it has read or written another number, ended or doesn't answer.
+            FailedError: the process read or wrote another number, ended, or doesn't answer.
         """
         shutil.rmtree(self.out, ignore_errors=True)
         assert self._process.stdin is not None
@@ -108,9 +118,9 @@ class Program:
         )
 
     def end(self) -> None:
-        """No more jobs."""
+        """Ends the process."""
         process = self._process
-        assert process.stdin is not None and process.stdout is not None  # both are pipes  # noqa: PT018
+        assert process.stdin is not None and process.stdout is not None  # Both are pipes.  # noqa: PT018
         try:
             process.stdin.close()
             process.wait(30)
@@ -128,7 +138,7 @@ class Program:
         self._lines.put(b"")
 
     def _read_reply(self) -> dict[str, Any]:
-        """The next line that is JSON; others are noise."""
+        """Returns the next line that is JSON, and ignores other lines."""
         until = time.monotonic() + LIMIT_SECONDS
         try:
             while line := self._lines.get(timeout=max(until - time.monotonic(), 0.0)):
@@ -136,7 +146,7 @@ class Program:
                     return dict(json.loads(line))
         except Empty:
             raise self._error_of(f"didn't answer for {LIMIT_SECONDS:.0f} s") from None
-        self._lines.put(b"")  # it stays ended
+        self._lines.put(b"")  # Later calls find the end too.
         raise self._error_of("ended")
 
     def _error_of(self, message: str) -> FailedError:
@@ -146,12 +156,12 @@ class Program:
 
 
 def parquet_rows(folder: Path) -> int:
-    """Rows of all Parquet files below a folder, by their footers."""
+    """Returns the number of rows in all Parquet files below a folder, from their footers."""
     return sum(pq.read_metadata(path).num_rows for path in parquet_files(folder))
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All Parquet files below a folder, without those of a log.
+    """Returns all Parquet files below a folder, except those of a log.
 
     Flink's files have no suffix. The folder of a partition has a value, `_window=...`.
     """

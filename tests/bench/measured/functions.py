@@ -1,4 +1,4 @@
-"""Functions, for what a `spark` step and a `python` step cost."""
+"""Functions for the cost of a `spark` step and a `python` step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pyspark.sql import functions as f
 
 
 def same(rows: DataFrame) -> DataFrame:
-    """All rows as they are."""
+    """Returns all rows unchanged."""
     return rows
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """The newest row of each order."""
+    """Returns the newest row of each order."""
     order = Window.partitionBy("order_id").orderBy(
         f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset")
     )
@@ -21,5 +21,5 @@ def newest(rows: DataFrame) -> DataFrame:
 
 
 def rounded(rows: pl.DataFrame) -> pl.DataFrame:
-    """Amounts in hundredths."""
+    """Returns the rows with amounts in hundredths."""
     return rows.with_columns(amount=(pl.col("amount") * 100).round())

@@ -1,13 +1,18 @@
-"""windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds
-them to the schema's checks, `table` is all of it.
+"""windrow as a measured program, which does as much of its work as a job says.
 
-python program.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer
-per line on stdout
+python program.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line
+on stdout
 
-The first three run the task of a window without what comes behind, on the same engine.
-`table` has a fresh table and ledger each time, so it plans, freezes boundaries and
-commits. `around` is the same, and says how long that took without the engine's part:
-what the driver does. A master may be a Spark Connect server's address.
+- `raw` reads messages.
+- `decoded` makes columns.
+- `rules` also checks the rules of the model.
+- `table` does everything.
+- `around` does everything, and answers the seconds without the engine's part: the driver's own
+  time.
+
+The first three run the task of a window without a sink, on the same engine. `table` has a new
+table and ledger each time, so it plans, freezes boundaries and commits. MASTER may be a Spark
+Connect server's address.
 """
 
 from __future__ import annotations
@@ -48,30 +53,30 @@ HERE = Path(__file__).parents[1]
 
 
 class Nowhere:
-    """Stages nothing."""
+    """A stager that writes nothing and counts rows."""
 
     def __init__(self, _: Split) -> None:
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch, _: pa.RecordBatch) -> None:
-        """Counts."""
+        """Counts the rows."""
         self.rows += rows.num_rows
 
     def finish(self) -> Staging:
-        """The count alone."""
+        """Returns the count."""
         return Staging(self.rows)
 
     def discard(self) -> None:
-        """There is nothing."""
+        """Does nothing."""
 
 
 class NoRows:
-    """A decoder that looks at no message: each is fine and stands for no row."""
+    """A decoder that ignores its messages: each is filtered and becomes no row."""
 
     columns = Columns(())
 
     def open(self) -> Decode:
-        """The same for every batch."""
+        """Returns the same function for every batch."""
         none, text = pa.array([], pa.int64()), pa.array([], pa.string())
         return lambda messages: Decoded(
             pa.record_batch({}), none, none, text, text, text, filtered=messages.num_rows
@@ -85,15 +90,15 @@ class Watched:
         self._engine, self.seconds = engine, 0.0
 
     def slots(self) -> int:
-        """As many as the engine has."""
+        """Returns the engine's number of slots."""
         return self._engine.slots()
 
     def start(self) -> None:
-        """The engine's own."""
+        """Starts the engine."""
         self._engine.start()
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """All of it, so that the clock has stopped when the driver goes on."""
+        """Runs all splits, so that the clock is stopped when the driver goes on."""
         began = time.perf_counter()
         results = list(self._engine.run(task, splits))
         self.seconds += time.perf_counter() - began
@@ -101,7 +106,7 @@ class Watched:
 
 
 def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
-    """Messages that the tasks have read and, but for `raw`, made rows of."""
+    """Returns the number of rows of all tasks, or with the work `raw` of messages."""
     topic = job["topic"]
     plan = ReadPlan(
         pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail"
@@ -115,7 +120,7 @@ def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
 
 
 def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
-    """Messages that all of the job's windows have committed, as rows and as dead letters."""
+    """Returns the number of rows and dead letters that all windows of the job committed."""
     span = timedelta(seconds=job["window_seconds"])
     windows = [
         Window("bench", first + i * span, first + (i + 1) * span) for i in range(job["windows"])
@@ -128,7 +133,7 @@ def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
 
 
 def around(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> dict[str, Any]:
-    """The same, and the seconds in which it was the driver's turn."""
+    """Returns the number of rows, and the seconds of the driver without the engine."""
     engine = Watched(pipeline.engine)
     began = time.perf_counter()
     rows = table(replace(pipeline, engine=engine), first, job)
@@ -136,7 +141,7 @@ def around(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> dict[str
 
 
 def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, Any]:
-    """Do a job; the messages that it was done with, and perhaps its seconds."""
+    """Does a job and returns its answer: the number of rows, and seconds with `around`."""
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
     attributes = {
@@ -155,7 +160,7 @@ def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, A
 
 
 def main(bootstrap: str, master: str = "local[2]") -> None:
-    """Answer until stdin ends."""
+    """Answers jobs until stdin ends."""
     if served := master.startswith("sc://"):
         session = ConnectedSpark(master).session()
     else:
@@ -164,7 +169,8 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
 
-    # its turns are further apart than Spark keeps idle workers; a server does the same
+    # The turns are further apart than the time for which Spark keeps idle workers. A Connect
+    # server keeps its workers in the same way.
     def keep() -> None:
         run_empty_task(session)
         session.sparkContext.parallelize(range(1), 1).mapPartitions(list).collect()

@@ -1,4 +1,4 @@
-"""The schemas of wide and of large messages, with checks."""
+"""The models of wide and of large messages, with rules."""
 
 from __future__ import annotations
 

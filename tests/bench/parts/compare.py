@@ -1,6 +1,4 @@
-"""A comparison: all sides on the same topic, in turns, each in a process that stays for
-all its runs.
-"""
+"""A comparison: all sides take turns on the same topic. Each has one process for all its runs."""
 
 from __future__ import annotations
 
@@ -15,13 +13,14 @@ from tests.bench.parts.sides import Side
 from tests.bench.parts.targets import Job
 
 SLOW_SECONDS = 30.0
-"""A side whose run takes longer is measured in the first round alone: it would take
-most of the time, and isn't near.
+"""A side with a longer run is measured in the first round only.
+
+It would take most of the time, and its result isn't close.
 """
 
 
 class _Turn:
-    """A side in one comparison: its process, and what it brought."""
+    """A side in one comparison, with its process and its runs."""
 
     def __init__(self, side: Side, job: Job, folder: Path, stack: ExitStack) -> None:
         self.side, self.failed, self.runs = side, "", list[Run]()
@@ -36,7 +35,7 @@ class _Turn:
             self._give_up(failed)
 
     def run(self) -> None:
-        """Once more, unless it failed before, or is slow and was measured."""
+        """Runs the side once more, unless it failed, or is slow and was measured already."""
         if self.failed or (len(self.runs) > 1 and self.runs[-1].seconds > SLOW_SECONDS):
             return
         try:
@@ -54,7 +53,7 @@ class _Turn:
             self._give_up(failed)
 
     def to_measured(self) -> Measured:
-        """Its first run warms up, and is told by itself."""
+        """Returns the measured side. Its first run warms up and is kept apart."""
         first, later = (self.runs[0], tuple(self.runs[1:])) if self.runs else (None, ())
         return Measured(
             self.side.name, self.side.does, self.side.version, self.ready, first, later, self.failed
@@ -66,13 +65,12 @@ class _Turn:
 
 
 def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
-    """One round to warm up, then `rounds` of them.
+    """Runs a warm-up round and then `rounds` rounds.
 
     Args:
-        sides: the first is what the others are held against.
-        job: what all of them do, on a topic that is filled; `out` is where each has a
-            folder of its own.
-        rounds: how often each side runs after its first time.
+        sides: the sides. The others are compared with the first one.
+        job: the job of all sides, on a filled topic. Each side gets its own folder below `out`.
+        rounds: the number of runs of each side after its first one.
     """
     with ExitStack() as stack:
         turns = []

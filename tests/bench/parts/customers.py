@@ -1,5 +1,6 @@
-"""What is looked up: a table of customers, nine of ten of which are there, in PostgreSQL and as
-a Delta table; and whether the rows that a side has written have what that table says.
+"""The looked-up table of customers, in PostgreSQL and as a Delta table.
+
+Nine of ten customers exist. The rows that a side writes are checked against the table.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from tests.bench.orders import CUSTOMERS
 
 TAKE = {"tier": "tier", "credit": "credit"}
 _COLUMNS = "'customer-' || n AS name, 'tier-' || n % 7 AS tier, n * 7919 % 1000003 AS credit"
-"""Of a number, in the SQL of PostgreSQL and of DuckDB alike."""
+"""The columns of a customer's number, in the SQL of PostgreSQL and DuckDB."""
 
 
 def in_postgres(server: str) -> None:
-    """Makes the table `customers`."""
+    """Makes the table `customers` in PostgreSQL."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(
             f"CREATE TABLE customers AS SELECT {_COLUMNS}"
@@ -36,12 +37,12 @@ def in_postgres(server: str) -> None:
 
 
 def in_delta(folder: Path) -> None:
-    """Makes a table of one file."""
+    """Makes a Delta table of one file."""
     write_deltalake(folder, duckdb.sql(f"SELECT * FROM {_customers_sql()}").to_arrow_table())
 
 
 def lookup(source: Mapping[str, Any]) -> dict[str, Any]:
-    """The step of a spec."""
+    """Returns the lookup step of a spec."""
     return {
         "lookup": "customers",
         "key": {"customer": "name"},
@@ -51,10 +52,10 @@ def lookup(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def right_rows(folder: Path, shape: Shape, messages: int) -> int:
-    """Counts the rows in all Parquet files below a folder.
+    """Returns the number of rows in all Parquet files below a folder.
 
     Raises:
-        FailedError: they aren't the topic's orders, each with what the table says.
+        FailedError: the rows aren't the topic's orders with the right answers.
     """
     files = [str(path) for path in parquet_files(folder)]
     with duckdb.connect() as connection:
@@ -68,7 +69,10 @@ def right_rows(folder: Path, shape: Shape, messages: int) -> int:
 
 @cache
 def _expected(orders: Callable[[], list[bytes]], messages: int) -> tuple[int, int | None]:
-    """The sum of the topic's messages, by neither of the two products."""
+    """Returns the expected count and checksum of the topic's rows.
+
+    DuckDB computes them, so they depend neither on windrow nor on the peer.
+    """
     values = orders()
     written = (
         f"range({messages}) AS written (n) JOIN orders ON written.n % {len(values)} = orders.n"
@@ -84,7 +88,7 @@ def _customers_sql() -> str:
 
 
 def _sum(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[int, int | None]:
-    """How many rows, and a checksum of them, whatever their order."""
+    """Returns the number of rows, and a checksum that doesn't depend on their order."""
     row = "order_id::BIGINT, customer::VARCHAR, amount::DOUBLE, tier::VARCHAR, credit::BIGINT"
     count_and_checksum = connection.execute(
         f"SELECT count(*), sum(hash({row})::HUGEINT) FROM {rows}"

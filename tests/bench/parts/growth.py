@@ -1,6 +1,6 @@
-"""How windrow's cost grows: with topic-partitions, with windows, with rows.
+"""The growth of windrow's cost with topic-partitions, windows and rows.
 
-Each size has a topic and a process of its own.
+Each size has its own topic and its own process.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from tests.bench.parts.sides import windrow
 from tests.bench.parts.targets import Job
 
 EACH = 100
-"""Messages of a window, where windows grow."""
+"""The number of messages of a window, for the growth of windows."""
 
 MESSAGES = 1_000_000
-"""In the topic, where topic-partitions grow."""
+"""The number of messages of the topic, for the growth of topic-partitions."""
 
 
 @dataclass(frozen=True)
 class Grown:
-    """What a size means: rows that become a table, messages of the topic, its
-    topic-partitions, and what windrow is told besides.
+    """A size of a growth.
+
+    Attributes:
+        rows: the rows of the table.
+        messages: the messages of the topic.
+        partitions: the topic-partitions.
+        more: further instructions for windrow.
     """
 
     rows: int
@@ -38,19 +43,29 @@ class Grown:
 
     @property
     def every_ms(self) -> float:
-        """Between messages: so that all windows have as many, or all messages are of one day."""
+        """The milliseconds between messages.
+
+        All windows have the same number of messages, or without windows all messages are of one
+        day.
+        """
         return 60_000 / EACH if self.more else min(1.0, DAY_MS / (self.messages + 1))
 
 
 def _of_windows(size: int) -> Grown:
-    # What lies behind the last window shows that the log has passed it.
+    # The messages after the last window show that the log has passed it.
     more = {"grid": "* * * * *", "windows": size, "window_seconds": 60}
     return Grown(size * EACH, (size + 1) * EACH, 1, more)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Something that grows: in words, by which sizes, and what each of them means."""
+    """Something that grows.
+
+    Attributes:
+        title: a description.
+        sizes: the sizes.
+        grown_of: the meaning of a size.
+    """
 
     title: str
     sizes: tuple[int, ...]
@@ -79,8 +94,17 @@ KINDS = {
 def grow(
     bootstrap: str, kind: Kind, sizes: Sequence[int], seconds: float, scratch: Path
 ) -> tuple[list[Point], list[int]]:
-    """A point for each size, smallest first, and the sizes that `seconds` don't suffice
-    for, as the last one tells.
+    """Measures the sizes in ascending order, as long as the time suffices.
+
+    Args:
+        bootstrap: the broker.
+        kind: what grows.
+        sizes: the sizes.
+        seconds: the time for all sizes. The next size's time is estimated from the last one's.
+        scratch: a folder for the processes.
+
+    Returns:
+        A point for each measured size, and the sizes that were left out.
     """
     points: list[Point] = []
     began, spent = time.monotonic(), 0.0
@@ -105,7 +129,10 @@ def grow(
 def _point(
     bootstrap: str, grown: Grown, size: int, warm: str, values: list[bytes], scratch: Path
 ) -> Point:
-    """The second run of a fresh process: the first one, of a small topic, warms it up."""
+    """Returns the cost of a new process's second run.
+
+    The first run, of a small topic, warms it up.
+    """
     topic, side = f"{warm}.{size}", windrow("table", "")
     fill(
         bootstrap,

@@ -1,4 +1,4 @@
-"""The sides of a comparison: which program each is, and how a job is put to it."""
+"""The sides of a comparison: their programs, and the form of their jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ Command = list[str | Path]
 
 @dataclass(frozen=True)
 class Side:
-    """A program, what of it is measured, how it is told, and where it writes."""
+    """A side: a program, and the work that is measured.
+
+    Attributes:
+        name: the program's name.
+        does: a description of the measured work.
+        version: the program's version.
+        command: makes the command from the broker's address.
+        instructions: makes the program's job.
+        into: the target of the rows.
+        environment: further environment variables.
+    """
 
     name: str
     does: str
@@ -39,7 +49,7 @@ class Side:
 
 
 Step = Callable[[Job], dict[str, Any]]
-"""A step of windrow's, as a spec has it."""
+"""Makes a step of windrow, as in a spec."""
 
 
 def _windrow_told(work: str, step: Step | None, job: Job) -> dict[str, Any]:
@@ -67,7 +77,7 @@ def windrow(
     master: str | None = None,
     step: Step | None = None,
 ) -> Side:
-    """The program of this folder's project, on Spark here or at a master."""
+    """Returns windrow from this project, on a local Spark or at a master."""
 
     def command(bootstrap: str) -> Command:
         return [sys.executable, MEASURED / "program.py", bootstrap, *([master] if master else [])]
@@ -94,8 +104,8 @@ def _spark_told(work: str, job: Job) -> dict[str, Any]:
 
 
 def spark(work: str, does: str) -> Side:
-    """Spark's own Kafka source."""
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers stay on loopback
+    """Returns Spark's own Kafka source."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers listen on loopback only
     return Side(
         "Spark's Kafka source",
         does,
@@ -113,8 +123,8 @@ FLINK_VERSION = (
 )
 FLINK_JDBC = f"connector {pinned_version('flink', 'flink-connector-jdbc-postgres')}"
 FLINK_JAVA = (
-    "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
-    # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
+    "-Xmx3g",  # as much as Spark's driver, because all of Flink is one process here
+    # Flink's own start scripts open these for Java 17 (env.java.opts.all in conf/config.yaml).
     *(
         f"--add-opens=java.base/java.{name}=ALL-UNNAMED"
         for name in ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")
@@ -122,10 +132,9 @@ FLINK_JAVA = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
 FLINK = (
-    "parallelism.default=2",  # a task on each core
+    "parallelism.default=2",  # a task for each core
     "taskmanager.numberOfTaskSlots=2",
-    # no copy between chained operators: Flink's documentation says when that is safe,
-    # and SQL is
+    # Chained operators share objects, which Flink's documentation allows for SQL.
     "pipeline.object-reuse=true",
     "rest.bind-port=0",
     "rest.address=127.0.0.1",
@@ -133,7 +142,7 @@ FLINK = (
 FLINK_SOURCE = {
     "scan.startup.mode": "earliest-offset",
     "scan.bounded.mode": "latest-offset",
-    # As for Spark: fewer, larger polls and fetches than Kafka's client makes by default.
+    # As for Spark: fewer and larger polls and fetches than the defaults of Kafka's client.
     "properties.max.poll.records": "10000",
     "properties.max.partition.fetch.bytes": "52428800",
 }
@@ -206,13 +215,16 @@ _FLINK_PLACE = ("partition", "offset", "timestamp")
 
 
 def _flink_customers(job: Job) -> dict[str, str]:
-    """The table in PostgreSQL, of which each task keeps every key that it has asked for."""
+    """Returns the options of the table in PostgreSQL.
+
+    Each task caches every key that it asked for.
+    """
     server = urlsplit(job.postgres)
     return {
         "connector": "jdbc",
         "url": f"jdbc:postgresql://{server.hostname}:{server.port}{server.path}",
         "username": str(server.username),
-        "password": "none",  # it asks for one with a name; the server for neither
+        "password": "none",  # Flink requires a password with a username. The server needs none.
         "table-name": "customers",
         "lookup.cache": "PARTIAL",
         "lookup.partial-cache.max-rows": "1000000",
@@ -220,9 +232,9 @@ def _flink_customers(job: Job) -> dict[str, str]:
 
 
 def _flink_topic(job: Job) -> dict[str, str]:
-    """The topic that windrow would write to.
+    """Returns the options of the topic, which is the same as windrow's.
 
-    Flink asks for an hour for a transaction, of which Kafka's brokers give a quarter.
+    Flink's default transaction timeout is an hour, but Kafka's brokers allow 15 minutes.
     """
     topic = job.more["sink"]["topic"]
     return {
@@ -233,8 +245,7 @@ def _flink_topic(job: Job) -> dict[str, str]:
         "sink.delivery-guarantee": "exactly-once",
         "sink.transactional-id-prefix": topic,
         "properties.transaction.timeout.ms": "900000",
-        # As for windrow, which writes lz4 too; and larger batches than the 16 KB that
-        # Kafka's client makes by default.
+        # windrow writes lz4 too. The batches are larger than the 16 KB of Kafka's client.
         "properties.compression.type": "lz4",
         "properties.batch.size": "1000000",
         "properties.linger.ms": "50",
@@ -246,16 +257,16 @@ def _options(options: Mapping[str, str]) -> str:
 
 
 def flink(work: str, does: str) -> Side:
-    """Flink SQL with its Kafka connector."""
+    """Returns Flink SQL with its Kafka connector."""
     return Side(
         "Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), _into(work)
     )
 
 
 def flink_exactly_once(does: str) -> Side:
-    """From topic to topic.
+    """Returns Flink SQL from topic to topic.
 
-    A batch job's transactions are committed once, at its end, so that no checkpoint is waited for.
+    A batch job commits its transactions once at its end, so it doesn't wait for a checkpoint.
     """
     return Side(
         "Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, "kafka"), kafka
@@ -280,8 +291,8 @@ def _daft_told(work: str, job: Job) -> dict[str, Any]:
 
 
 def daft(work: str, does: str) -> Side:
-    """Daft's Kafka source."""
-    quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # nothing is told to anybody
+    """Returns Daft's Kafka source."""
+    quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # no telemetry
     return Side(
         "Daft",
         does,
@@ -308,7 +319,7 @@ def _librdkafka_told(job: Job) -> dict[str, Any]:
 
 
 def librdkafka() -> Side:
-    """librdkafka's own performance program."""
+    """Returns librdkafka's own performance program."""
     return Side(
         "librdkafka",
         "rdkafka_performance -C",
@@ -328,7 +339,7 @@ def _kcat_command(bootstrap: str) -> Command:
 
 
 def kcat() -> Side:
-    """kcat, as the system's package manager has it."""
+    """Returns kcat from the system's package manager."""
     return Side(
         "kcat",
         "to nowhere",
@@ -338,7 +349,7 @@ def kcat() -> Side:
     )
 
 
-# The first side of a comparison is what the others are held against.
+# The other sides of a comparison are compared with the first one.
 COMPARISONS: dict[str, tuple[Side, ...]] = {
     "raw": (
         windrow("raw", "read"),
@@ -374,8 +385,9 @@ BESIDE_DECODING = {name: _beside_decoding(noun, into) for name, (noun, into) in 
         flink_exactly_once("into a Kafka topic, exactly once"),
     ),
 }
-"""What each sink is held against, by the name of its part behind `sinks.`: the same
-program, up to the rows; and a peer.
+"""The comparisons of the sinks, by the name of their part after `sinks.`.
+
+A sink is compared with the same program without a sink, or with a peer.
 """
 
 
@@ -399,6 +411,7 @@ LOOKUPS = {
         _WITHOUT,
     ),
 }
-"""What a lookup is held against, by the name of its part behind `lookup.`: a peer, and the same
-program without one.
+"""The comparisons of the lookups, by the name of their part after `lookup.`.
+
+A lookup is compared with a peer, and with the same program without the lookup.
 """

@@ -1,8 +1,7 @@
-"""Where the runs of a side write: a place that is new for each run, what the side is
-told of it, and how the rows in it are counted.
+"""The targets of a side's runs: a new place for each run, and the count of its rows.
 
-Rows are counted by readers that know nothing of windrow's receipts: by the footers of
-Parquet files, by lines, by SQL, by a consumer.
+Rows are counted without windrow's receipts: by the footers of Parquet files, by lines, by SQL,
+or by a consumer.
 """
 
 from __future__ import annotations
@@ -31,10 +30,17 @@ from tests.sinks.kafka.world import read_committed
 
 @dataclass(frozen=True)
 class Job:
-    """What a side has to do once: with a topic of one shape, and a folder that it may write to.
+    """One run of a side: a topic of one shape, and a folder for its output.
 
-    `postgres`: the URL of a server, `customers` the place of the Delta table that is looked up
-    in, where the comparison has one. `more`: told to windrow besides.
+    Attributes:
+        bootstrap: the broker.
+        topic: the topic.
+        shape: the shape of the messages.
+        messages: the number of messages.
+        out: the folder.
+        postgres: the URL of a PostgreSQL server; empty if the comparison has none.
+        customers: the path of the looked-up Delta table; empty if the comparison has none.
+        more: further instructions for windrow.
     """
 
     bootstrap: str
@@ -48,14 +54,18 @@ class Job:
 
     @property
     def stops(self) -> list[int]:
-        """Where each topic-partition ends: the topic is filled in turn."""
+        """The end of each topic-partition. The messages are distributed in turn."""
         return [len(range(partition, self.messages, PARTITIONS)) for partition in range(PARTITIONS)]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One run's: the job with the place in it, how many rows there must be behind the
-    run, and what counts them.
+    """The target of one run.
+
+    Attributes:
+        job: the job with the target in it.
+        expected: the number of rows that must be there after the run.
+        rows: counts these rows.
     """
 
     job: Job
@@ -64,24 +74,24 @@ class Target:
 
 
 Into = Callable[[Job], AbstractContextManager[Target]]
-"""Makes a target for one run, and takes it away behind it."""
+"""Makes a target for one run, and removes it after the run."""
 
 
 @contextmanager
 def nowhere(job: Job) -> Iterator[Target]:
-    """Nothing is written."""
+    """Yields a target for a run that writes nothing."""
     yield Target(job, 0, lambda: 0)
 
 
 @contextmanager
 def parquet(job: Job) -> Iterator[Target]:
-    """Parquet files anywhere in the job's folder."""
+    """Yields a target for Parquet files anywhere in the job's folder."""
     yield Target(job, job.messages, lambda: parquet_rows(job.out))
 
 
 @contextmanager
 def looked_up(job: Job) -> Iterator[Target]:
-    """Parquet files as well, whose rows have what the table of customers says."""
+    """Yields a target for Parquet files whose rows must have the answers of the customers table."""
     yield Target(job, job.messages, lambda: customers.right_rows(job.out, job.shape, job.messages))
 
 
@@ -97,11 +107,11 @@ def _of_sink(
 
 @contextmanager
 def _delta_keyed(job: Job) -> Iterator[Target]:
-    """The topic's orders are so many different ones, over and over: each takes the
-    place of the one before.
+    """Yields a Delta table with a primary key.
 
-    The files of changes that were merged lie in the folder until a sweep: rows are
-    counted in the files that the table names.
+    The topic repeats a fixed number of orders, so each replaces the previous one. Merged change
+    files stay in the folder until a sweep, so rows are counted in the files that the table
+    names.
     """
     sink = {
         "kind": "delta",
@@ -114,7 +124,7 @@ def _delta_keyed(job: Job) -> Iterator[Target]:
 
 @contextmanager
 def _iceberg(job: Job) -> Iterator[Target]:
-    """Of another name each time: a process keeps a catalog open by its path."""
+    """Yields an Iceberg table of a new name, because a process keeps a catalog open by its path."""
     sink = {
         "kind": "iceberg",
         "warehouse": f"{job.out}/table-{time.time_ns()}",
@@ -134,7 +144,7 @@ def _files(written: Literal["parquet", "jsonl", "csv"], job: Job) -> Iterator[Ta
 
 @contextmanager
 def _routes(job: Job) -> Iterator[Target]:
-    """Three tables, by an order's currency."""
+    """Yields three Delta tables, chosen by an order's currency."""
     tables = [
         {"values": [name], "sink": {"kind": "delta", "path": f"{job.out}/{name}"}}
         for name in ("EUR", "USD")
@@ -151,8 +161,9 @@ def _routes(job: Job) -> Iterator[Target]:
 
 @contextmanager
 def _postgres(job: Job) -> Iterator[Target]:
-    """A database of its own: no run pays for another one's checkpoint, and none leaves
-    its rows on the disk.
+    """Yields a database of its own.
+
+    So no run pays for another run's checkpoint, and no rows stay on the disk.
     """
     name = f"bench_{time.time_ns()}"
     url = urlunsplit(urlsplit(job.postgres)._replace(path=f"/{name}"))
@@ -164,7 +175,7 @@ def _postgres(job: Job) -> Iterator[Target]:
         return int(count_row[0]) if count_row else 0
 
     with psycopg.connect(job.postgres, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")  # the name is made of digits alone
+        server.execute(f"CREATE DATABASE {name}")  # The name is only digits after a fixed prefix.
         server.execute("CHECKPOINT")
         try:
             yield _of_sink(job, sink, rows)
@@ -174,7 +185,7 @@ def _postgres(job: Job) -> Iterator[Target]:
 
 @contextmanager
 def _sqlite(job: Job) -> Iterator[Target]:
-    """A file of its own."""
+    """Yields a SQLite file of its own."""
     file = f"{job.out}/orders.sqlite"
 
     def rows() -> int:
@@ -186,9 +197,9 @@ def _sqlite(job: Job) -> Iterator[Target]:
 
 @contextmanager
 def kafka(job: Job) -> Iterator[Target]:
-    """A topic of its own, with as many topic-partitions as the one that is read.
+    """Yields a topic of its own with as many topic-partitions as the source.
 
-    A reader of committed messages counts them.
+    A reader of committed messages counts the rows.
     """
     topic = create_topic(job.bootstrap, PARTITIONS)
     sink = {
@@ -215,12 +226,15 @@ SINKS: dict[str, tuple[str, Into]] = {
     "kafka": ("a Kafka topic", kafka),
     "routes": ("three Delta tables, by routes", _routes),
 }
-"""Each kind of sink that is measured: in words, and where its runs write."""
+"""The kinds of sinks that are measured: a description, and the target of their runs."""
 
 
 def lines(folder: Path, heads: int = 0) -> int:
-    """Lines of all gzipped text files below a folder, without `heads` lines of each and
-    without the files of a log.
+    """Returns the number of lines in all gzipped text files below a folder.
+
+    Args:
+        folder: the folder. Files of a log are ignored.
+        heads: the number of header lines of each file, which don't count.
     """
     files = (
         path

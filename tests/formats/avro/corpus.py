@@ -1,6 +1,6 @@
-"""Messages, good and hostile, with what must become of them.
+"""Good and hostile Avro messages with the expected row or reason.
 
-One field of a whole message is another in each.
+Each message differs in one field from a whole message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHOLE: Mapping[str, bytes] = {
     "number": varint(1) + varint(5),
     "code": b"code",
 }
-"""A whole message, field by field."""
+"""The fields of a whole message."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROW: Mapping[str, Any] = {
     "id": 7,
@@ -45,11 +45,11 @@ ROW: Mapping[str, Any] = {
     "place": None,
     "number": 5,
 }
-"""Its row."""
+"""The row of the whole message."""
 
 
 def message(**fields: bytes) -> bytes:
-    """A message with other fields."""
+    """Returns the whole message with the given fields replaced."""
     return b"".join((WHOLE | fields).values())
 
 
@@ -58,7 +58,7 @@ def place(city: bytes, lat: float = 1.5) -> bytes:
 
 
 def cut(**fields: bytes) -> bytes:
-    """A message that ends with the last byte of a field."""
+    """Returns a message that ends with the last byte of the given field."""
     (name,) = fields
     names = list(WHOLE)
     return message(**fields)[
@@ -67,7 +67,7 @@ def cut(**fields: bytes) -> bytes:
 
 
 DEEP = varint(1) * 99 + varint(0)
-"""`old` in one another, as often as it may be."""
+"""The field `old`, nested as deep as allowed."""
 
 GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "a whole message": (message(), {}),

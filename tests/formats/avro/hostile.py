@@ -1,9 +1,12 @@
-"""Messages that are made to cost much: each family grows with the number of bytes it is asked for.
+"""Avro messages that are expensive to decode.
 
-python -m tests.formats.avro.hostile BYTES           each family: a JSON document of the
-strict way's reason, or null, and whether the pass took it python -m
-tests.formats.avro.hostile BYTES FAMILY    one of them: rows, and the peak of the memory
-in MB
+Each family takes the size in bytes as its argument.
+
+`python -m tests.formats.avro.hostile BYTES` prints a JSON document. It maps each family to the
+strict decoder's reason (null for a row) and whether the compiled pass took the message.
+
+`python -m tests.formats.avro.hostile BYTES FAMILY` decodes one family. It prints the number of
+rows and the peak of the memory in MB.
 """
 
 from __future__ import annotations
@@ -62,13 +65,14 @@ FIELDS: dict[str, tuple[Any, pa.DataType | None]] = {
     ),
     "nothing": ({"type": "array", "items": "null"}, None),
 }
-"""Fields of the messages, each an array, a map or a record of nothing by default, and
-their columns.
+"""The fields of the messages and their columns.
+
+By default each field is an empty array, an empty map or an empty record.
 """
 
 
 def _blocks(field: str, item: bytes, *, size: int = 1000) -> Callable[[int], bytes]:
-    """The field with the item again and again, in blocks."""
+    """Returns a family whose field repeats `item`, in blocks of `size` items."""
 
     def family(n: int) -> bytes:
         block = varint(size) + item * size
@@ -89,7 +93,7 @@ def _map(n: int) -> bytes:
 
 
 def _with_byte_more(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """All of it, and a byte more."""
+    """Returns the family with one more byte at the end of each message."""
     return lambda n: family(n) + b"\0"
 
 
@@ -149,7 +153,7 @@ def ways() -> tuple[StrictAvro, AvroPass, Columns]:
 
 
 def main(size: int) -> None:
-    """The reasons of the families."""
+    """Prints each family's reason and whether the compiled pass took the message."""
     strict, fast, _ = ways()
     reason_by_family = {}
     for name, family in FAMILIES.items():
@@ -166,7 +170,7 @@ def main(size: int) -> None:
 
 
 def peak(size: int, family: str) -> None:
-    """Rows and peak in MB, as the kernel saw it."""
+    """Prints the number of rows and the process's peak memory in MB."""
     strict, fast, columns = ways()
     message = FAMILIES[family](size)
     decoded = BatchDecoder(columns.arrow_schema, fast, strict).decode(

@@ -56,7 +56,7 @@ TEXT = json.dumps(SCHEMA)
 
 
 class Order(pp.DataFrameModel):
-    """Of `old`, `nothing` and `code` there are no columns."""
+    """A table that has no columns for the writer's fields `old`, `nothing` and `code`."""
 
     id: pl.Int64
     name: pl.String = pp.Field(nullable=True)
@@ -74,21 +74,21 @@ class Order(pp.DataFrameModel):
 
 
 class Flat(pp.DataFrameModel):
-    """Two columns, one that has to be there."""
+    """Two columns that are not nullable."""
 
     id: pl.Int64
     name: pl.String
 
 
 class Named(pp.DataFrameModel):
-    """Any of them may be null."""
+    """Two nullable columns."""
 
     id: pl.Int64 = pp.Field(nullable=True)
     name: pl.String = pp.Field(nullable=True)
 
 
 class Loose(pp.DataFrameModel):
-    """One column that has to be there, and others of each kind that needn't."""
+    """One column that is not nullable, and nullable columns of each kind."""
 
     id: pl.Int64
     name: pl.String = pp.Field(nullable=True)

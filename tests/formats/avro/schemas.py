@@ -1,5 +1,6 @@
-"""Seeded Avro schemas of any kinds with columns that fit, bytes written by them, whole
-and broken, and what fastavro reads of these.
+"""Random Avro schemas, columns that fit them, and messages, whole and broken.
+
+All of them come from a seed. `Reference` reads the messages with fastavro.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.floa
 
 @dataclass
 class Made:
-    """A schema, the columns that come from it, and its named types by their full names."""
+    """A random Avro schema with columns that can come from it.
+
+    Attributes:
+        avro: the schema of the record.
+        columns: the columns.
+        named: the schema's named types by their full names.
+    """
 
     avro: dict[str, Any]
     columns: Columns = field(default_factory=lambda: Columns(()))
@@ -51,7 +58,7 @@ class Made:
 
 
 def random_schema(r: random.Random, max_fields: int = 8) -> Made:
-    """A record of some fields, of which most have columns."""
+    """Returns a record schema. Most of its fields have a column."""
     while True:
         maker = _Maker(r)
         fields = [{"name": f"f{i}", "type": maker.type(0)} for i in range(r.randint(1, max_fields))]
@@ -206,8 +213,9 @@ class _Maker:
         )
 
     def _fitting_type(self, avro: Any, depth: int) -> pa.DataType | None:
-        """A type that a column of this may have, at random; None if there is none, or
-        it holds itself.
+        """Returns a random type that a column of this Avro type may have.
+
+        It is None if there is no such type, or if the Avro type contains itself.
         """
         r = self._r
         avro = self.named.get(avro, avro) if isinstance(avro, str) else avro
@@ -267,9 +275,12 @@ class _Maker:
 
 
 class Writer:
-    """Writes random values of a schema, in any of the ways that the encoding allows.
+    """Writes random values of a schema, in any way that the encoding allows.
 
-    `odd`: how often a number is out of all bounds.
+    Args:
+        r: the source of randomness.
+        schema: the schema.
+        odd: the share of numbers that are far out of range.
     """
 
     def __init__(self, r: random.Random, schema: Made, odd: float = 0.0) -> None:
@@ -402,7 +413,7 @@ class Writer:
 
 
 def mutate(r: random.Random, message: bytes) -> bytes:
-    """The message with one to three small changes of its bytes, cut off, or with more behind it."""
+    """Returns the message with one to three changes, such as removed or added bytes."""
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         position = r.randrange(len(message) + 1)
         message = r.choice(
@@ -432,14 +443,14 @@ def mutate(r: random.Random, message: bytes) -> bytes:
 
 
 class Reference:
-    """fastavro, for whole messages."""
+    """fastavro as the reference decoder for whole messages."""
 
     def __init__(self, schema: Made) -> None:
         self._parsed = fastavro.parse_schema(schema.avro)
         self._columns = schema.columns.columns
 
     def row(self, message: bytes) -> list[Any]:
-        """The values of the columns, as Arrow's `to_pylist` has them."""
+        """Returns the values of the columns as Arrow's `to_pylist` returns them."""
         stream = io.BytesIO(message)
         record = fastavro.schemaless_reader(stream, self._parsed)
         assert stream.tell() == len(message)
@@ -470,7 +481,7 @@ def _as_column(value: Any, kind: pa.DataType, epoch: str | None) -> Any:
         micros = (
             (value.hour * 60 + value.minute) * 60 + value.second
         ) * 1_000_000 + value.microsecond
-        # only a time-millis has such a column here
+        # Only a time-millis has a column of this type.
         return micros // 1_000 if kind == pa.int32() else micros
     if isinstance(value, date) and not isinstance(value, datetime) and pa.types.is_integer(kind):
         return value.toordinal() - date(1970, 1, 1).toordinal()

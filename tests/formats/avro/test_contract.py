@@ -1,4 +1,4 @@
-"""Avro keeps the contract of every format, on both of its ways."""
+"""Avro fulfils the contract of every format, with the compiled pass and the strict decoder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 class TestFlat(DecoderContract):
-    """A number and a text."""
+    """A model with a number and a text."""
 
     GOOD: ClassVar = [
         varint(1) + varint(1) + text("a"),
@@ -42,7 +42,7 @@ class TestFlat(DecoderContract):
 
 
 class TestNested(DecoderContract):
-    """All types; the schema is in a file."""
+    """A model with all types. The schema is in a file."""
 
     GOOD: ClassVar = [
         message(),

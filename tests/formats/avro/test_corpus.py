@@ -1,4 +1,7 @@
-"""Each message of the corpus has the verdict that stands beside it, by both ways."""
+"""Each message of the corpus has the expected verdict from both decoders.
+
+The decoders are the compiled pass and the strict decoder.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def fast() -> AvroPass:
 
 
 def as_row(values: list[Any]) -> dict[str, Any]:
-    """The strict way's values as Arrow shows them."""
+    """Returns the strict decoder's values as Arrow returns them."""
     return {
         c.name: pa.array([v], c.type).to_pylist()[0]
         for c, v in zip(COLUMNS.columns, values, strict=True)
@@ -38,7 +41,7 @@ def as_row(values: list[Any]) -> dict[str, Any]:
 def test_good_ones_are_rows_by_both_ways(
     fast: AvroPass, payload: bytes, row: Mapping[str, Any]
 ) -> None:
-    """The whole message's row but for what the payload says otherwise, which the pass takes too."""
+    """A good message becomes its expected row, and the compiled pass takes it too."""
     expected = repr(as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns]))
     assert repr(as_row(STRICT.decode(payload))) == expected
     fast_rows = fast.decode(pa.array([payload], pa.binary()))
@@ -58,7 +61,10 @@ def test_good_ones_are_rows_by_both_ways(
 def test_bad_ones_are_refused_with_their_reason(
     fast: AvroPass, payload: bytes, reason: str
 ) -> None:
-    """By the strict way with the reason; the pass takes none."""
+    """The strict decoder refuses a bad message with its reason.
+
+    The compiled pass doesn't take it.
+    """
     with pytest.raises(RefusedValueError) as refused:
         STRICT.decode(payload)
     assert refused.value.reason == reason
@@ -66,7 +72,7 @@ def test_bad_ones_are_refused_with_their_reason(
 
 
 def test_all_of_them_together() -> None:
-    """In one batch, bad between good: each has its own verdict, and no row is another's."""
+    """Good and bad messages in one batch keep their own verdicts and rows."""
     pairs = list(
         zip(
             (payload for payload, _ in GOOD.values()),
@@ -87,7 +93,7 @@ def test_all_of_them_together() -> None:
 
 
 def test_there_are_enough() -> None:
-    """At least sixty messages, and of each reason one."""
+    """The corpus has at least sixty messages, and a bad message for each reason."""
     assert len(GOOD) + len(BAD) >= 60
     assert {reason for _, reason in BAD.values()} == {
         "not_avro",

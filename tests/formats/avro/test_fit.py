@@ -1,5 +1,6 @@
-"""Whether a column can come from an Avro type is decided before any message is read,
-and a column that can't is named.
+"""The check of columns against the Avro schema, before any message is read.
+
+An error names each column that can't come from its Avro type.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
 
 
 def named(kind: str, name: str, **more: str) -> dict[str, Any]:
-    """A type as Kafka Connect writes it."""
+    """Returns an Avro type with the annotations that Kafka Connect writes."""
     return {"type": kind, "connect.name": name, **({"connect.parameters": more} if more else {})}
 
 
@@ -103,7 +104,7 @@ def columns(kind: pa.DataType, epoch: str | None = None) -> Columns:
     ids=str,
 )
 def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None) -> None:
-    """Whatever a column can hold of a type exactly, or refuse message by message."""
+    """A column is accepted if it holds each value exactly or refuses it message by message."""
     check(schema(kind), columns(column, epoch))
 
 
@@ -189,14 +190,14 @@ def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None
 def test_columns_that_can_not_come(
     kind: Any, column: pa.DataType, epoch: str | None, says: str
 ) -> None:
-    """The error names the column, both types, and what to take instead where there is something."""
+    """The error names the column and both types, and suggests a type if there is one."""
     with pytest.raises(SpecError) as refused:
         check(schema(kind), columns(column, epoch))
     assert says in refused.value.message
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    """Also when a pipeline is assembled: before anything is read."""
+    """The error lists all faults of a schema, also when a pipeline is assembled."""
     (tmp_path / "flat.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass Other(pa.DataFrameModel):\n   "
         " id: pl.String\n    more: pl.Int64\n"
@@ -212,7 +213,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
-    """It is named, and so is one that holds no schema."""
+    """The error names the schema's file if it is missing, is not UTF-8 or holds no schema."""
     folder = Path(__file__).parent
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
         _ = RowDecoder(
@@ -234,7 +235,7 @@ def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
-    """The next split is decoded by what it says then."""
+    """`open` reads the schema's file again, so a changed file applies to the next split."""
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
     decoder = RowDecoder(
@@ -247,9 +248,7 @@ def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
 
 
 def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
-    """A decoder that travelled decodes by the files as they were then: what becomes of
-    them since means nothing to it.
-    """
+    """A pickled decoder keeps the schema's files as they were when it was pickled."""
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
     packed = pickle.dumps(
@@ -367,8 +366,9 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
 def test_values_at_the_edge_of_a_column(
     kind: Any, column: pa.DataType, payload: bytes, value: object
 ) -> None:
-    """What a column holds exactly is taken, in the unit and scale that the schema
-    states; what it doesn't is refused; by both ways.
+    """Both decoders take a value that the column holds exactly, and refuse others.
+
+    The schema states the unit and the scale.
     """
     strict, fast = (
         StrictAvro(schema(kind), columns(column)),
@@ -385,16 +385,14 @@ def test_values_at_the_edge_of_a_column(
 
 
 def test_a_stated_unit_counts() -> None:
-    """The schema's, also where the column says another `epoch`."""
+    """The schema's unit overrides the `epoch` of the column."""
     parsed = schema(logical("long", "timestamp-millis"))
     assert StrictAvro(parsed, columns(TIMESTAMP, "us")).decode(varint(5)) == [5_000]
 
 
 @pytest.mark.parametrize("kind", [DECIMAL, named("string", f"{DEBEZIUM}.ZonedTimestamp")], ids=str)
 def test_what_the_pass_takes(kind: Any) -> None:
-    """Decimals that get zeros, and timestamps as texts, are read by it: none of them is
-    left to the slow way.
-    """
+    """The compiled pass reads decimals with added zeros, and timestamps written as texts."""
     target_columns = columns(pa.decimal128(38, 20) if kind is DECIMAL else TIMESTAMP)
     message = text(b"\xcf\xc7") if kind is DECIMAL else text("2020-01-01T00:00:00Z")
     assert (
@@ -404,7 +402,7 @@ def test_what_the_pass_takes(kind: Any) -> None:
 
 @pytest.mark.parametrize("epoch", [None, "ms"])
 def test_a_text_that_is_a_timestamp_has_no_unit(epoch: str | None) -> None:
-    """Whatever unit the column states for numbers, the text says the time, by both ways."""
+    """A timestamp written as text ignores the column's unit for numbers, in both decoders."""
     target_columns = Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),))
     machine = machine_of(schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), target_columns)
     message = text("1970-01-01T00:00:00.000005Z")
@@ -423,8 +421,9 @@ def test_a_text_that_is_a_timestamp_has_no_unit(epoch: str | None) -> None:
     ids=["type", "name", "metadata"],
 )
 def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> None:
-    """They are cut to the microsecond before, also before 1970, and counted, by both
-    ways; or refused, where the spec wants that.
+    """Both decoders round finer timestamps down to the microsecond, and count them.
+
+    This holds before 1970 too. With `finer: dead` both decoders refuse such messages.
     """
     target_columns, payloads = (
         Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),)),
@@ -456,7 +455,7 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
 
 
 def test_a_zone_is_for_texts() -> None:
-    """A column that says one is refused, in a record inside too: nothing would make use of it."""
+    """A column with a zone is refused, also in a record, because no Avro type uses the zone."""
     zoned = Column("a", TIMESTAMP, nullable=True, zone="UTC")
     inside = schema(
         {
@@ -474,8 +473,9 @@ def test_a_zone_is_for_texts() -> None:
 
 
 def test_items_that_cost_more_than_they_bring() -> None:
-    """A null of a struct of many fields is one byte, and a place for each field: beyond
-    a bound the message is refused, by both ways.
+    """A message whose items need much more memory than their bytes is refused by both decoders.
+
+    A null item of a wide struct is one byte, but takes memory for each field of the struct.
     """
     wide = {
         "type": "record",
@@ -503,7 +503,7 @@ def test_items_that_cost_more_than_they_bring() -> None:
 
 
 def machine_of(parsed: AvroSchema, target_columns: Columns) -> BatchDecoder:
-    """A machine for columns without a model."""
+    """Returns the batch decoder for columns that have no model."""
     return BatchDecoder(
         target_columns.arrow_schema,
         AvroPass(parsed, target_columns),

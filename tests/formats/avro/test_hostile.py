@@ -1,6 +1,4 @@
-"""A hostile message costs itself only: time and memory are bounded by its bytes, and
-the worker stays alive.
-"""
+"""The time and memory for a hostile message are bounded by its bytes, and the worker survives."""
 
 from __future__ import annotations
 
@@ -15,15 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200
-"""Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
+"""The timeout in seconds. Linear time takes some seconds; quadratic time would take hours."""
 MOST = 4 << 30
-"""Bytes of addresses that a worker may have: far fewer than what the messages claim."""
+"""The address space of a worker in bytes: far less than what the messages claim."""
 
 
 def hostile(*arguments: str) -> Any:
-    """What the families of hostile messages came to, in a process of their own with a
-    limit of memory.
-    """
+    """Returns the output of `tests.formats.avro.hostile`, run in a process with a memory limit."""
     command = [sys.executable, "-m", "tests.formats.avro.hostile", *arguments]
     done = subprocess.run(
         command,
@@ -40,8 +36,9 @@ def hostile(*arguments: str) -> Any:
 
 @pytest.mark.slow
 def test_every_family_ends_with_its_verdict() -> None:
-    """Linear time, by both ways alike: what is a row is taken by the pass, and what
-    isn't has a reason.
+    """Each hostile family ends in linear time, with the same verdict from both decoders.
+
+    The compiled pass takes each message that is a row. Each other message has a reason.
     """
     verdict_by_family = hostile(str(1 << 17))
     assert [
@@ -67,8 +64,10 @@ def test_every_family_ends_with_its_verdict() -> None:
     "family", ["booleans", "points", "empty lists", "entries", "decimals", "nulls, and a byte more"]
 )
 def test_large_messages_are_rows_within_a_bound_of_memory(family: str) -> None:
-    """At most 32 bytes a byte of the batch beside what the process takes anyway; a
-    small message between two large ones is a row.
+    """A large message needs at most 32 bytes of memory for each byte of the batch.
+
+    The memory that the process needs anyway isn't counted. A small message between two large
+    messages is a row.
     """
     megabytes = 2
     rows, peak = hostile(str(megabytes << 20), family)

@@ -1,4 +1,4 @@
-"""How a spec says Avro: the writer's schema as a mapping, as its JSON text, or as a file's name."""
+"""How a spec states the Avro writer's schema: as a mapping, as JSON text or as a file's name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def written(schema: Any) -> str:
 
 
 def test_a_mapping_is_kept_as_json() -> None:
-    """With the name of the type null, which YAML reads as nothing."""
+    """A schema that is a mapping is kept as JSON, and its type null keeps its name.
+
+    YAML reads null as None.
+    """
     named = {
         "type": "record",
         "name": "R",
@@ -37,12 +40,12 @@ def test_a_mapping_is_kept_as_json() -> None:
     "text", ["order.avsc", json.dumps({"type": "record", "name": "R", "fields": []})]
 )
 def test_a_text_stays_as_it_is(text: str) -> None:
-    """It is a file's name, or a schema."""
+    """A schema that is a text (a file's name or JSON) is kept unchanged."""
     assert written(text) == text
 
 
 @pytest.mark.parametrize("schema", [None, 7, "", " ", {"a": {1, 2}}])
 def test_what_can_be_no_schema(schema: Any) -> None:
-    """It is refused where it stands, when the spec is read."""
+    """A writer's schema that can't be valid is refused when the spec is read."""
     with pytest.raises(ValidationError, match="writer_schema"):
         written(schema)

@@ -1,5 +1,6 @@
-"""The compiled pass takes what the strict way takes, with the same values, and nothing
-else; both read as fastavro does.
+"""The compiled pass takes exactly what the strict decoder takes, with the same values.
+
+Both read messages as fastavro does.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.testing.contracts.values import verdicts
 
 HOLDS_NOT = {"out_of_range", "missing", "invalid_utf8", "too_large"}
-"""Why a whole message may be refused: its values are not the columns'."""
+"""The reasons for which a whole message may be refused, because columns can't hold its values."""
 
 
 class Both(onepass.Both):
-    """For a schema and columns."""
+    """Both decoders, for an Avro schema and its columns."""
 
     exact = True
 
@@ -44,8 +45,9 @@ def text(schema: Made) -> str:
 @settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 64))
 def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
-    """Any schema, any values, in any way in which a writer may write them: refused only
-    for values that the columns can't hold.
+    """A whole message is read as fastavro reads it, in any encoding that a writer may choose.
+
+    It is refused only for values that the columns can't hold.
     """
     r = random.Random(seed)
     schema = random_schema(r)
@@ -78,8 +80,9 @@ def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
 @settings(max_examples=examples(100))
 @given(st.integers(0, 1 << 64))
 def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
-    """Whole messages among broken ones are the same rows as without them; a broken one
-    is a row only if the truth takes it.
+    """Broken messages don't change the rows of the whole messages around them.
+
+    A broken message is a row only if the strict decoder takes it.
     """
     r = random.Random(seed)
     schema = random_schema(r)
@@ -102,13 +105,13 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
 @settings(max_examples=examples(100))
 @given(st.integers(0, 50), st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(seed: int, messages: list[bytes]) -> None:
-    """Whatever comes, both ways agree, and neither fails."""
+    """For arbitrary bytes both decoders agree, and neither raises."""
     Both(random_schema(random.Random(seed))).compare(messages)
 
 
 @pytest.mark.sampled(2, of=300)
 def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
-    """Many messages of a schema, whole and broken."""
+    """Both decoders agree about many whole and broken messages of many schemas."""
     fast = rows = 0
     for _ in range(20):
         schema = random_schema(dice, dice.choice((3, 8, 20)))
@@ -122,7 +125,7 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
 
 
 def test_parts_of_arrays_and_nulls() -> None:
-    """A batch that is a part of another, one of nothing, and one with nulls."""
+    """The compiled pass reads a slice of a batch, an empty batch and a batch with nulls."""
     schema = random_schema(random.Random(3))
     both, writer = Both(schema), Writer(random.Random(4), schema)
     messages = pa.array(
@@ -144,7 +147,7 @@ def test_parts_of_arrays_and_nulls() -> None:
 
 
 def main() -> None:
-    """What is checked with bounds."""
+    """Compares both decoders on random messages, in a process that checks the bounds of arrays."""
     dice = random.Random(os.environ.get("SEED", "1"))
     for _ in range(80):
         schema = random_schema(dice, dice.choice((3, 8, 20)))

@@ -1,6 +1,4 @@
-"""A writer's schema for readers who want other fields: what the specification's schema
-resolution says, on both ways.
-"""
+"""Avro's schema resolution, in both decoders: columns that differ from the writer's fields."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from windrow.ingest.schema.columns import Column, Columns
 
 
 class Reader(pp.DataFrameModel):
-    """What is wanted now."""
+    """The columns that are read."""
 
     id: pl.Int64
     score: pl.Float64 = pp.Field(nullable=True)
@@ -56,7 +54,7 @@ def read(
     columns: Columns = COLUMNS,
     records: tuple[str, ...] = (),
 ) -> list[Any]:
-    """Of each message its row or its reason; both ways say the same."""
+    """Returns each message's row or reason, and asserts that both decoders agree."""
     resolved_schema = resolve_schema(
         parse_schema(json.dumps(schema), "a test", references), columns, records
     )
@@ -90,15 +88,16 @@ NONE: dict[str, Any] = {"score": None, "name": None, "place": None, "tags": None
 
 
 def test_a_writer_of_fewer_and_other_fields() -> None:
-    """Columns that the writer has no field for are null, fields that no column is for
-    are passed over, numbers are promoted.
+    """A column without a writer's field is null, and a field without a column is skipped.
+
+    Numbers are promoted to wider types.
     """
     writer = record("Old", more="string", id="int", score="long")
     assert read(writer, text("x") + varint(3) + varint(4)) == [{**NONE, "id": 3, "score": 4.0}]
 
 
 def test_structs_of_fewer_fields() -> None:
-    """At any depth, in lists and in two places at once, each by what its own column wants."""
+    """A struct is resolved by its own column, at any depth, in lists and in two places at once."""
     pair = record("Pair", k="string")
     writer = record(
         "Old",
@@ -120,7 +119,7 @@ def test_structs_of_fewer_fields() -> None:
 
 
 def test_unions_of_more_types() -> None:
-    """A type that can't become the column costs the messages that have it, and no others."""
+    """A branch of a union that can't become the column refuses only the messages that use it."""
     writer = record(
         "Old", id=["long", "string"], name=["null", "string", "int", record("N", a="int")]
     )
@@ -149,8 +148,10 @@ def test_unions_of_more_types() -> None:
     ],
 )
 def test_unions_of_several_records(records: tuple[str, ...], expected: list[str | None]) -> None:
-    """Another one is no struct of nulls, at any depth: the struct is one that is named,
-    or else one that has all of its fields.
+    """A struct comes from the record that the spec names.
+
+    Without a name it comes from a record with all its fields. Any other record is refused and
+    is never a struct of nulls, at any depth.
     """
     place_type = [
         "null",
@@ -183,13 +184,13 @@ def test_unions_of_several_records(records: tuple[str, ...], expected: list[str 
     ],
 )
 def test_a_writer_whose_messages_can_never_be_rows(writer: Any, message: str) -> None:
-    """The schema is refused whole, with the column."""
+    """A schema whose messages can never be rows is refused, and the error names the column."""
     with pytest.raises(SpecError, match=message):
         read(writer, b"")
 
 
 def test_types_of_other_schemas() -> None:
-    """A schema may use names of those that it refers to, which stand before it."""
+    """A schema may use the names of the schemas that it refers to."""
     references = (
         json.dumps(record("x.Zip", code="int")),
         json.dumps(record("x.Place", city="string", zip="x.Zip")),
@@ -205,7 +206,7 @@ def test_types_of_other_schemas() -> None:
 
 
 def test_a_schema_that_is_no_record() -> None:
-    """It is the one column, where there is one alone: keys are often a string and nothing else."""
+    """A schema that is no record becomes the only column. Many keys are only a string."""
 
     class One(pp.DataFrameModel):
         id: pl.Int64
@@ -220,7 +221,7 @@ def test_a_schema_that_is_no_record() -> None:
 
 
 def test_it_reads_what_the_reference_reads() -> None:
-    """fastavro, given the columns as its reader's schema, has the same values."""
+    """fastavro reads the same values if the columns are its reader's schema."""
     zip_ = record("Zip", code=["null", "long"])
     reader_schema = record("Reader", id="long", score=["null", "double"], name=["null", "string"])
     for field in reader_schema["fields"][1:]:
@@ -246,7 +247,7 @@ WRITTEN_AS = {
     "bytes": ("bytes", "string"),
     "boolean": ("boolean",),
 }
-"""What the specification promotes to each type."""
+"""For each type, the types that the specification promotes to it."""
 VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, -5, 1 << 20),
     "long": (7, -(1 << 40)),
@@ -268,8 +269,11 @@ TYPES = {
 def versions(
     dice: random.Random,
 ) -> tuple[list[Column], list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """Columns, the same as fields of a reader's schema, and the schema of another
-    version with a message's values.
+    """Returns random columns, and another version of their schema.
+
+    Returns:
+        The columns, the same columns as fields of a reader's schema, the writer's schema, and
+            the values of a message.
     """
     columns, reader_fields, written, values = (
         [],
@@ -306,9 +310,7 @@ def versions(
 
 
 def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> None:
-    """Fields that are new, gone, renamed or of another type, in any order: as fastavro
-    by the reader's schema.
-    """
+    """fastavro reads the same values if fields are new, removed, renamed or of another type."""
     for _ in range(150):
         columns, reader_fields, writer, values = versions(dice)
         out, all_columns = io.BytesIO(), Columns(tuple(columns))
@@ -325,9 +327,7 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
 
 
 def test_what_unions_of_records_cost() -> None:
-    """A page of records in unions of records would be millions of instructions:
-    refused, and soon.
-    """
+    """A short schema of nested unions that would need millions of steps is refused quickly."""
     level: Any = "int"
     for depth in range(5):
         level = [
@@ -356,7 +356,7 @@ def test_what_unions_of_records_cost() -> None:
 
 
 def test_many_fields_of_one_enum() -> None:
-    """Its symbols are kept once, not for each field: a page of both would be millions of them."""
+    """An enum's symbols are stored once, not for each field that uses the enum."""
     symbols = [f"s{n}" for n in range(1_000)]
     fields = {f"f{n}": "E" for n in range(1_000)}
     writer = record(
@@ -373,7 +373,7 @@ def test_many_fields_of_one_enum() -> None:
 
 
 def test_a_page_of_records_in_one_another() -> None:
-    """However many there are, the messages decide which are too deep."""
+    """A schema may hold thousands of nested records, because depth is judged for each message."""
     kinds = [record("r0", a="long"), *(record(f"r{n}", a=f"r{n - 1}") for n in range(1, 3_000))]
     writer = record(
         "Old",
@@ -396,9 +396,7 @@ def test_a_page_of_records_in_one_another() -> None:
 
 
 def test_what_fields_without_bytes_cost() -> None:
-    """Nothing, however many each item has: a message is judged in no more steps than it
-    has bytes.
-    """
+    """Fields without bytes cost nothing: a message takes no more steps than it has bytes."""
     item = record("Item", a="boolean", **{f"n{n}": "null" for n in range(10_000)})
     writer = record("Old", id="long", more={"type": "array", "items": item})
     full_message = varint(1) + items(*[b"\1"] * 200_000)

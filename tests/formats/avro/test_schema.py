@@ -1,4 +1,4 @@
-"""A schema is read as the specification says, or refused with the place of what is wrong."""
+"""A schema is parsed by Avro's specification. An error names the place of the fault."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def types_of(*types: Any, **more: Any) -> list[Any]:
 
 
 def test_types_are_what_they_say() -> None:
-    """Each kind of type, long and short."""
+    """Each kind of type is parsed, in its long and its short form."""
     fixed, enum = (
         {"type": "fixed", "name": "F", "size": 3},
         {
@@ -63,8 +63,9 @@ def test_types_are_what_they_say() -> None:
 
 
 def test_names_are_looked_up_in_their_namespace() -> None:
-    """A name without dots belongs to the namespace around it; a nested type takes over
-    its record's.
+    """A name without dots belongs to the namespace around it.
+
+    A nested type inherits the namespace of its record.
     """
     inner = {
         "type": "record",
@@ -111,13 +112,13 @@ def test_names_are_looked_up_in_their_namespace() -> None:
     ],
 )
 def test_logical_types(written: dict[str, Any], logical: Logical | None) -> None:
-    """One that doesn't go with its type is passed over, as the specification says."""
+    """A logical type that doesn't fit its type is ignored, as the specification says."""
     (kind,) = types_of(written)
     assert kind.logical == logical
 
 
 def test_the_digits_of_a_fixed() -> None:
-    """As many as fit into its bytes, however many these are said to be."""
+    """The precision of a fixed is limited by its number of bytes."""
     for size in range(1, 200):
         max_precision = len(str((1 << 8 * size - 1) - 1)) - 1
         decimal = {"type": "fixed", "size": size, "logicalType": "decimal"}
@@ -140,9 +141,7 @@ def test_the_digits_of_a_fixed() -> None:
 
 @pytest.mark.parametrize("inner", [[], ["long"]])
 def test_many_records_in_one_another(inner: list[Any]) -> None:
-    """A page of records, each of which holds the one before, is read in no more steps
-    than it has letters.
-    """
+    """A schema of thousands of nested records is parsed in time linear to its length."""
     types: list[Any] = [
         {"type": "record", "name": "r0", "fields": [{"name": "a", "type": kind} for kind in inner]}
     ]
@@ -155,7 +154,7 @@ def test_many_records_in_one_another(inner: list[Any]) -> None:
 
 
 def test_many_types_in_a_union() -> None:
-    """As above."""
+    """A union of many types is parsed in time linear to its length."""
     (union,) = types_of([{"type": "fixed", "name": f"f{n}", "size": 1} for n in range(20_000)])
     assert len(union.branches) == 20_000
 
@@ -234,15 +233,16 @@ for _ in range(MOST_NESTED):
     ],
 )
 def test_what_is_no_schema_is_refused(text: str, says: str) -> None:
-    """With the place of the mistake."""
+    """A text that is no schema raises SpecError with the place of the fault."""
     with pytest.raises(SpecError) as refused:
         parse_schema(text, "here")
     assert says in refused.value.message
 
 
 def test_names_that_others_write() -> None:
-    """Java's Avro and fastavro take more than the specification: only what becomes a
-    column has to be nameable.
+    """Names that Java's Avro and fastavro accept are accepted, even outside the specification.
+
+    Only a field that becomes a column needs a valid name.
     """
     parsed = parse_schema(
         json.dumps(
@@ -277,8 +277,9 @@ def test_names_that_others_write() -> None:
 
 
 def test_what_fastavro_reads_is_read(dice: random.Random) -> None:
-    """Random schemas, whole and with one of their texts exchanged: what is read here
-    fastavro reads too.
+    """Each schema that is accepted here is accepted by fastavro too.
+
+    The schemas are random, whole and with one text replaced.
     """
     for _ in range(200):
         text = json.dumps(random_schema(dice).avro)

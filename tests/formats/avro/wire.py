@@ -1,10 +1,10 @@
-"""Avro's binary encoding by hand: whole values, and what no writer would write."""
+"""Avro's binary encoding, written by hand: valid values, and values that no library writes."""
 
 from __future__ import annotations
 
 
 def varint(number: int, longer: int = 0) -> bytes:
-    """An int or a long; with `longer` bytes more than it needs."""
+    """Returns an int or a long, with `longer` bytes more than it needs."""
     word = (number << 1) ^ (number >> 63)
     out = bytearray()
     while word > 127 or longer > 0:
@@ -16,17 +16,17 @@ def varint(number: int, longer: int = 0) -> bytes:
 
 
 def text(value: str | bytes) -> bytes:
-    """A string, or bytes."""
+    """Returns a string, or bytes."""
     octets = value.encode() if isinstance(value, str) else value
     return varint(len(octets)) + octets
 
 
 def items(*values: bytes) -> bytes:
-    """An array, or a map whose entries are written already, in one block."""
+    """Returns an array or a map in one block. A map's entries are already encoded."""
     return (varint(len(values)) + b"".join(values) if values else b"") + varint(0)
 
 
 def sized(*values: bytes) -> bytes:
-    """The same in a block that says its size."""
+    """Returns an array or a map in one block with its size in bytes."""
     inner = b"".join(values)
     return varint(-len(values)) + varint(len(inner)) + inner + varint(0)

@@ -1,8 +1,9 @@
-"""Messages of the three tools, as their documentations have them, and hostile ones,
-with what becomes of each.
+"""Documented and hostile messages of Debezium, Canal and Maxwell, with verdicts.
 
-A verdict is a list of rows, each as the tuple of its values; or a stage and a reason;
-or a word: `dropped`, `filtered`.
+A verdict is one of these:
+- a list of rows, each a tuple of its values;
+- a stage and a reason;
+- the word `dropped` or `filtered`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 
 Verdict = list[tuple[Any, ...]] | tuple[str, str] | str
 Corpus = list[tuple[str, bytes | None, Verdict]]
-"""A name, the message's value, and what becomes of it."""
+"""Cases: a name, the message's value, and the verdict."""
 
 
 def text(document: object) -> bytes:
-    """Its JSON."""
+    """Returns the document as JSON."""
     return json.dumps(document).encode()
 
 
@@ -48,7 +49,7 @@ MARIE = {**ANNE, "first_name": "Anne Marie"}
 def event(
     op: object, before: object = None, after: object = None, **more: object
 ) -> dict[str, Any]:
-    """Debezium's envelope."""
+    """Returns Debezium's envelope."""
     return {
         "before": before,
         "after": after,
@@ -61,7 +62,7 @@ def event(
 
 
 def customer(first_name: str, op: str) -> tuple[Any, ...]:
-    """A row of `Customer`."""
+    """Returns a row of `Customer`."""
     return 1004, first_name, "annek@noanswer.org", op, AT
 
 
@@ -440,7 +441,7 @@ INSIDE: Corpus = [
 
 
 def stated(kinds: dict[str, Any], row: dict[str, Any], **more: Any) -> bytes:
-    """An event with a schema beside it, in which the row's fields are of these kinds."""
+    """Returns an event with its schema, in which the row's fields have the given kinds."""
     fields = [{"field": name, "optional": True, **kind} for name, kind in kinds.items()]
     images = [
         {"type": "struct", "fields": fields, "optional": True, "field": image}
@@ -455,7 +456,7 @@ def stated(kinds: dict[str, Any], row: dict[str, Any], **more: Any) -> bytes:
 
 
 def of_scale(scale: object) -> dict[str, Any]:
-    """Connect's decimal."""
+    """Returns Connect's decimal type."""
     return {
         "type": "bytes",
         "name": "org.apache.kafka.connect.data.Decimal",
@@ -464,12 +465,19 @@ def of_scale(scale: object) -> dict[str, Any]:
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
-    """One of Debezium's types."""
+    """Returns one of Debezium's types."""
     return {"type": kind, "name": f"io.debezium.time.{name}"}
 
 
 def at_of(kind: str, name: str, value: object, micros: int | None) -> tuple[str, bytes, Verdict]:
-    """A message whose schema says what `at` is, and its value or none."""
+    """Returns a case whose message states the type of `at`.
+
+    Args:
+        kind: the type in Connect's schema.
+        name: the name of Debezium's type.
+        value: the written value of `at`.
+        micros: the microseconds of the expected value; None if the message is refused.
+    """
     row = (
         [(*NOTHING[:4], AT.replace(microsecond=micros), None)] if micros is not None else WRONG_TYPE
     )
@@ -602,7 +610,7 @@ OTHER = (112, "drum", None, None, None, None)
 
 
 def flat(kind: object, data: object, **more: object) -> dict[str, Any]:
-    """Canal's flat message."""
+    """Returns Canal's flat message."""
     return {
         "data": data,
         "database": "inventory",
@@ -722,7 +730,7 @@ PRODUCT = {
 
 
 def change(kind: object, data: object, **more: object) -> dict[str, Any]:
-    """Maxwell's message."""
+    """Returns Maxwell's message."""
     return {
         "database": "test",
         "table": "product",
@@ -774,7 +782,7 @@ MAXWELL: Corpus = [
 ]
 
 
-# ---------------------------------------------------------------------------------- of tables whose
+# ----------------------------------------------------------------- tables with a primary key
 
 A, B = {"id": 1, "part": "a", "name": "x"}, {"id": 1, "part": "b", "name": "x"}
 KEYED: dict[str, list[tuple[str, bytes | None, Any]]] = {

@@ -1,4 +1,4 @@
-"""The decoders that the corpora are for, as a spec makes them."""
+"""The decoders for the corpora, made from `decode` sections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 def decoder_of(
     name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any
 ) -> Decoder:
-    """What a `decode` section makes, of a table with a primary key, if there is one."""
+    """Returns the decoder of a `decode` section, for a table with the given primary key."""
     section = section_at(FORMATS[name]).model_validate(
         {"format": name, "schema": f"models.py:{model}", **decode}
     )

@@ -1,4 +1,4 @@
-"""Schemas of tables whose changes are told."""
+"""Models of tables whose changes are decoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Customer(pa.DataFrameModel):
-    """The customers of Debezium's tutorial, with what the envelope says of the change."""
+    """The customers of Debezium's tutorial, with two columns of the envelope."""
 
     id: pl.Int32
     first_name: pl.String
@@ -17,7 +17,7 @@ class Customer(pa.DataFrameModel):
 
 
 class Product(pa.DataFrameModel):
-    """The products of Flink's examples, of several types."""
+    """The products of Flink's examples, with columns of several types."""
 
     id: pl.Int64
     name: pl.String
@@ -28,20 +28,20 @@ class Product(pa.DataFrameModel):
 
 
 class Bare(pa.DataFrameModel):
-    """Nothing that must be there."""
+    """One nullable column."""
 
     id: pl.Int64 = pa.Field(nullable=True)
 
 
 class Bytes(pa.DataFrameModel):
-    """What JSON has no form for."""
+    """A column that JSON can't hold."""
 
     id: pl.Int64
     photo: pl.Binary
 
 
 class Written(pa.DataFrameModel):
-    """What Debezium writes in forms of its own."""
+    """Types that Debezium writes in its own forms."""
 
     id: pl.Int64
     price: pl.Decimal(9, 2) = pa.Field(nullable=True)
@@ -53,7 +53,7 @@ class Written(pa.DataFrameModel):
 
 
 class Inside(pa.DataFrameModel):
-    """The same inside others, and a decimal of any scale."""
+    """Debezium's forms inside lists and structs, and a decimal of any scale."""
 
     days: pl.List(pl.Date) = pa.Field(nullable=True)
     prices: pl.List(pl.Decimal(8, 2)) = pa.Field(nullable=True)
@@ -68,7 +68,7 @@ class Inside(pa.DataFrameModel):
 
 
 class Part(pa.DataFrameModel):
-    """What has a key of two columns."""
+    """A table whose key has two columns."""
 
     id: pl.Int64
     part: pl.String
@@ -76,7 +76,7 @@ class Part(pa.DataFrameModel):
 
 
 class Debtor(pa.DataFrameModel):
-    """What a Debezium connector writes in Avro."""
+    """A table that a Debezium connector writes in Avro."""
 
     id: pl.Int64
     first_name: pl.String
@@ -89,20 +89,20 @@ class Debtor(pa.DataFrameModel):
 
 
 class Dated(pa.DataFrameModel):
-    """What has a day for its key."""
+    """A table whose key is a date."""
 
     day: pl.Date
 
 
 class Loose(pa.DataFrameModel):
-    """What needn't be there, and a text beside it."""
+    """Two nullable columns."""
 
     id: pl.Int64 = pa.Field(nullable=True)
     name: pl.String = pa.Field(nullable=True)
 
 
 class Toasted(pa.DataFrameModel):
-    """What PostgreSQL may keep apart from its row, in each of the forms that it comes in."""
+    """Values that PostgreSQL may store outside the row (TOAST), for each form of placeholder."""
 
     id: pl.Int64
     text: pl.String = pa.Field(nullable=True)
@@ -114,14 +114,14 @@ class Toasted(pa.DataFrameModel):
 
 
 class Blob(pa.DataFrameModel):
-    """The same in Avro, which has bytes."""
+    """A nullable binary column, for Avro."""
 
     id: pl.Int64
     photo: pl.Binary = pa.Field(nullable=True)
 
 
 class Measured(pa.DataFrameModel):
-    """A float, and a timestamp in a form that is told."""
+    """A float, and a timestamp with an epoch unit."""
 
     id: pl.Int64
     f: pl.Float64 = pa.Field(nullable=True)

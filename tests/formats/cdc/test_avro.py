@@ -1,4 +1,4 @@
-"""Debezium's events in Avro: what they are in JSON."""
+"""Debezium's events in Avro have the same results as in JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVE = {**ANN, "more": "hunter2"}
 def event(
     op: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """An event, as JSON has it."""
+    """Returns an event as a JSON document."""
     return {
         "op": op,
         "before": before,
@@ -51,7 +51,7 @@ def event(
 
 
 def encoded(document: dict[str, Any]) -> bytes:
-    """The same in Avro."""
+    """Returns the event in Avro."""
     out = io.BytesIO()
     exact = {
         name: (
@@ -66,7 +66,7 @@ def encoded(document: dict[str, Any]) -> bytes:
 
 
 class TestDebeziumAvro(DecoderContract):
-    """Debezium's events in Avro keep the contract of every format."""
+    """Debezium's events in Avro fulfil the contract of every format."""
 
     GOOD: ClassVar = [
         encoded(event("c", None, ANN)),
@@ -92,7 +92,9 @@ class TestDebeziumAvro(DecoderContract):
 
 
 def test_an_event_becomes_its_row() -> None:
-    """Dates are days, decimals Avro's own, timestamps in the unit that the model says,
+    """An event becomes its row.
+
+    Dates are days, decimals are Avro's type, and timestamps have the model's unit. This holds
     in the row and in the envelope.
     """
     decoded = EVENTS.open()(messages_with([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
@@ -111,7 +113,10 @@ def test_an_event_becomes_its_row() -> None:
 
 
 def test_why_events_are_refused() -> None:
-    """Reasons are those of JSON, by the same paths; what isn't Avro is said so."""
+    """Events are refused with the same reasons and paths as in JSON.
+
+    Bytes that aren't Avro are `not_avro`.
+    """
     decoded = EVENTS.open()(messages_with(TestDebeziumAvro.BAD))
     assert [reason for _, _, reason in dead(decoded)] == [
         "unknown_change",
@@ -144,7 +149,7 @@ _ROWS = st.none() | st.builds(
 def test_avro_and_json_say_the_same(
     primary_key: tuple[str, ...], events: list[dict[str, Any]]
 ) -> None:
-    """Whatever images an event has: rows, deletes, counts, and reasons with their paths."""
+    """Avro and JSON give the same rows, deletes, counts and reasons for any event."""
     outcomes = []
     for name, write, options in (
         ("debezium-avro", encoded, {"writer_schema": "customers.avsc"}),
@@ -158,14 +163,14 @@ def test_avro_and_json_say_the_same(
 
 
 def in_json(document: dict[str, Any]) -> bytes:
-    """The event in JSON."""
+    """Returns the event in JSON."""
     return json.dumps(document).encode()
 
 
 def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
-    """It is refused before anything is read, with what it hasn't; so is a file that isn't there.
+    """A schema without Debezium's envelope is refused before anything is read.
 
-    It may stand in the spec.
+    So is a missing file. The spec may hold the schema itself.
     """
     assert (
         decoder_of("debezium-avro", "Debtor", writer_schema=WRITER, **ASKED).columns
@@ -184,9 +189,7 @@ def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
 
 
 def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
-    """The next time it is opened it reads by what the file says then, also in a worker
-    that lives on.
-    """
+    """`open` reads the schema's file again, also in a worker that was already running."""
     (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
     decoder, value = (
         decoder_of("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"),
@@ -204,8 +207,9 @@ def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
 
 
 def test_types_that_connect_names(tmp_path: Path) -> None:
-    """What Debezium writes of a time with a zone, of arrays, and of numbers without a
-    scale, is what it says.
+    """Types that Connect names are decoded by their names.
+
+    These are times with a zone, arrays, and decimals of any scale.
     """
     day = {"type": "int", "connect.name": "io.debezium.time.Date"}
     money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
@@ -263,7 +267,7 @@ def test_types_that_connect_names(tmp_path: Path) -> None:
 
 
 def test_bytes_that_a_change_left_alone_are_none() -> None:
-    """The mark's own bytes, and nothing else."""
+    """Bytes are unavailable only if they are exactly Debezium's placeholder."""
     image = {
         "type": "record",
         "name": "Value",

@@ -1,5 +1,6 @@
-"""Values as Kafka Connect's JsonConverter writes them, each by the schema beside it:
-generated, of all types, in one another.
+"""Values of Kafka Connect's JsonConverter, read by the schema in the message.
+
+The values are generated, of all types and nested.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ OTHER_READINGS = [
     Reading(),
     Reading("epoch_s", lenient=True, decimals="base64", dates="epoch_days", zone="Europe/Berlin"),
 ]
-"""What a spec may say: of values with a schema it counts for nothing."""
+"""Readings of specs, which have no effect on values with a schema."""
 
 Value = tuple[pa.DataType, dict[str, Any], Any, Any]
-"""The type of a column, Connect's schema, the value in JSON, and what it is."""
+"""The type of a column, Connect's schema, the value in JSON, and the expected value."""
 
 
 def base64_of(unscaled: int) -> str:
-    """A decimal's bytes, as Java's BigInteger has them."""
+    """Returns a decimal's bytes in base64, as Java's BigInteger writes them."""
     return base64.b64encode(
         unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
     ).decode()
 
 
 def decimal(dice: random.Random) -> Value:
-    """A Decimal whose schema says a scale of its own, or that has it beside it."""
+    """Returns a decimal. Its schema states the scale, or the value holds it."""
     unscaled, scale, more = dice.randint(-(10**12), 10**12), dice.randint(0, 6), dice.randint(0, 3)
     kind, is_ = pa.decimal128(30, scale + more), Decimal(unscaled).scaleb(-scale)
     if dice.random() < 0.3:
@@ -57,7 +58,7 @@ def decimal(dice: random.Random) -> Value:
 
 
 def day(dice: random.Random) -> Value:
-    """A date, by its days or as a text."""
+    """Returns a date, as days or as text."""
     days = dice.randint(-100_000, 100_000)
     is_ = date(1970, 1, 1) + timedelta(days)
     if dice.random() < 0.3:
@@ -76,7 +77,7 @@ def day(dice: random.Random) -> Value:
 
 
 def instant(dice: random.Random) -> Value:
-    """A timestamp in a unit of its own, or as a text."""
+    """Returns a timestamp in some unit, or as text."""
     micros = dice.randint(-(10**15), 10**16)
     name, per, times = dice.choice(
         [
@@ -100,7 +101,7 @@ def instant(dice: random.Random) -> Value:
 
 
 def plain(dice: random.Random) -> Value:
-    """What a schema says nothing of that its JSON doesn't."""
+    """Returns a value that the schema describes no further than JSON does."""
     number = dice.randint(-(1 << 31), (1 << 31) - 1)
     return dice.choice(
         [
@@ -113,7 +114,7 @@ def plain(dice: random.Random) -> Value:
 
 
 def value(dice: random.Random, depth: int = 0) -> Value:
-    """Any value, or several in one another."""
+    """Returns a random value, which may be nested."""
     roll = dice.random()
     if depth > 2 or roll < 0.55:
         kind, schema, written, is_ = dice.choice([decimal, day, instant, plain])(dice)
@@ -140,9 +141,7 @@ def value(dice: random.Random, depth: int = 0) -> Value:
 
 
 def test_every_value_is_what_its_schema_says(dice: random.Random) -> None:
-    """Whatever the spec says of dates, timestamps and decimals: units, scales and texts
-    are the message's own, at any depth.
-    """
+    """A value is read by the message's own units, scales and texts, at any depth."""
     for number in range(60):
         cases = [value(dice) for _ in range(3)]
         names = ["a", "b", "c"]

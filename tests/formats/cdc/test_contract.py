@@ -1,4 +1,4 @@
-"""The formats of changes keep the contract of every format."""
+"""The formats of change events fulfil the contract of every format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from windrow.ingest.ports.decoder import Decoder
 
 
 def good(corpus: Corpus) -> list[bytes]:
-    """What becomes rows."""
+    """Returns the corpus's messages that become rows."""
     return [
         value for _, value, verdict in corpus if isinstance(verdict, list) and value is not None
     ]
 
 
 def bad(corpus: Corpus) -> list[bytes]:
-    """What is refused, and holds the word that must not be seen again."""
+    """Returns the refused messages that contain the secret word "hunter2"."""
     return [
         value
         for _, value, verdict in corpus
@@ -41,7 +41,7 @@ class TestDebezium(DecoderContract):
 
 
 class TestForms(DecoderContract):
-    """Debezium's own forms of values."""
+    """Values in Debezium's own forms."""
 
     GOOD: ClassVar = good(WRITTEN)
     BAD: ClassVar = bad(WRITTEN)
@@ -52,7 +52,7 @@ class TestForms(DecoderContract):
 
 
 class TestInside(DecoderContract):
-    """The same in lists and structs."""
+    """Values in Debezium's own forms, in lists and structs."""
 
     GOOD: ClassVar = good(INSIDE)
     BAD: ClassVar = bad(INSIDE)
@@ -63,7 +63,7 @@ class TestInside(DecoderContract):
 
 
 class TestStated(DecoderContract):
-    """Forms that each message's schema tells."""
+    """Values whose forms the schema in the message states."""
 
     GOOD: ClassVar = good(STATED)
     BAD: ClassVar = bad(STATED)
@@ -74,7 +74,7 @@ class TestStated(DecoderContract):
 
 
 class TestCanal(DecoderContract):
-    """Canal's messages, of several rows."""
+    """Canal's messages, which hold several rows."""
 
     GOOD: ClassVar = good(CANAL)
     BAD: ClassVar = bad(CANAL)

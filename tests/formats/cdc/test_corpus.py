@@ -1,6 +1,4 @@
-"""The corpora of changes: each message becomes what stands beside it, alone and among
-all others.
-"""
+"""The messages of the corpora have their expected verdicts, alone and among all others."""
 
 from __future__ import annotations
 
@@ -53,8 +51,9 @@ from windrow.ingest.testing.contracts.values import (
 
 
 def wrapped(corpus: Corpus) -> Corpus:
-    """The same with each message's schema beside it, where it is one that can stand
-    inside something else.
+    """Returns the corpus with a schema in each message.
+
+    Only messages that can be wrapped in `payload` are kept.
     """
     inside = [case for case in corpus if isinstance(case[2], list) or case[2] == "filtered"]
     return [
@@ -80,7 +79,7 @@ CORPORA: dict[str, tuple[Decoder, Corpus]] = {
 
 
 def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
-    """A verdict for each message; `gone` where it is neither a row nor a dead letter."""
+    """Returns a verdict for each message: `gone` if it is no row and no dead letter."""
     decoded = decoder.open()(messages_with(values))
     check_shape(decoded, decoder.columns.arrow_schema, len(values))
     verdict_by_index = verdicts(decoded)
@@ -99,12 +98,12 @@ def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
 
 
 def expected(verdict: Verdict) -> Verdict:
-    """The same as `became` tells it."""
+    """Returns the verdict in the form that `became` returns."""
     return "gone" if isinstance(verdict, str) else verdict
 
 
 def params_of(corpora: dict[str, Corpus]) -> list[Any]:
-    """Which corpus, and which number in it, by its name."""
+    """Returns pytest's parameters: the name of a corpus and the number of a message in it."""
     return [
         pytest.param(corpus_name, i, id=f"{corpus_name}: {case[0]}")
         for corpus_name, corpus in corpora.items()
@@ -116,8 +115,9 @@ def params_of(corpora: dict[str, Corpus]) -> list[Any]:
     NUMBERED, params_of({corpus_name: corpus for corpus_name, (_, corpus) in CORPORA.items()})
 )
 def test_a_message_becomes_what_stands_beside_it(corpus_name: str, number: int) -> None:
-    """Its rows to the last digit, or stage and reason; what is neither is counted as
-    dropped or filtered.
+    """A message becomes its rows with exact values, or is refused with its stage and reason.
+
+    Any other message is counted as dropped or filtered.
     """
     decoder, corpus = CORPORA[corpus_name]
     _, value, verdict = corpus[number]
@@ -131,7 +131,7 @@ def test_a_message_becomes_what_stands_beside_it(corpus_name: str, number: int) 
 
 @pytest.mark.parametrize("corpus_name", CORPORA)
 def test_messages_do_not_move_each_other(corpus_name: str) -> None:
-    """All messages in one batch, in any order and any often, become what they are alone."""
+    """The messages of a batch don't affect each other, in any order and number."""
     r, (decoder, corpus) = random.Random(7), CORPORA[corpus_name]
     for _ in range(20):
         strewn = r.choices(corpus, k=120)
@@ -142,8 +142,9 @@ def test_messages_do_not_move_each_other(corpus_name: str) -> None:
 
 @pytest.mark.parametrize(NUMBERED, params_of(KEYED))
 def test_changes_of_a_table_with_a_key(corpus_name: str, number: int) -> None:
-    """What a message takes out, by the key of the row as it was, and the rows that are
-    there then; between two other messages.
+    """A message deletes the row with its old key and adds its new rows.
+
+    The message is between two other messages.
     """
     decoder, (_, value, verdict) = (
         decoder_of(corpus_name, "Part", primary_key=("id", "part")),
@@ -165,9 +166,7 @@ def test_changes_of_a_table_with_a_key(corpus_name: str, number: int) -> None:
 
 
 def test_a_key_that_the_messages_key_has() -> None:
-    """A deletion takes out the row of its message's key, whatever its value says of the
-    row; so does a tombstone.
-    """
+    """A deletion or a tombstone deletes the row of its message's key, whatever the value says."""
     decoder = decoder_of(
         "debezium-json",
         "Part",
@@ -188,7 +187,10 @@ def test_a_key_that_the_messages_key_has() -> None:
 
 
 def test_a_former_key_in_a_form_of_its_own() -> None:
-    """A former key is read as the key is: one that is none refuses the message."""
+    """The old key is read by the same rules as the key.
+
+    A message with an invalid old key is refused.
+    """
     decoder = decoder_of("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
     decoded = decoder.open()(
@@ -205,7 +207,7 @@ def test_a_former_key_in_a_form_of_its_own() -> None:
 
 
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
-    """What the message's key doesn't have of the primary key, the deleted row has."""
+    """The columns of the primary key that the message's key lacks come from the deleted row."""
     decoder = decoder_of(
         "debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key"
     )
@@ -222,8 +224,10 @@ def test_a_key_that_is_a_part_of_the_messages_key() -> None:
 
 @pytest.mark.parametrize("name", ['"NaN"', '"Infinity"', '"-Infinity"', "NaN", "-Infinity"])
 def test_floats_that_are_no_numbers(name: str) -> None:
-    """As Debezium writes PostgreSQL's, with the schema in the message and without; what the
-    schema says of other values still counts.
+    """NaN and the infinities are read as Debezium writes them for PostgreSQL.
+
+    They are read with and without a schema in the message. The schema still applies to other
+    values.
     """
     want = repr(float(name.strip('"')))
     row = f'{{"op":"r","before":null,"after":{{"id":2,"f":{name},"at":7000}}}}'
@@ -239,14 +243,17 @@ def test_floats_that_are_no_numbers(name: str) -> None:
 
 
 def test_the_corpora_are_large_enough() -> None:
-    """More than a hundred messages; each tool has rows, refusals, and what is only counted."""
+    """The corpora have more than a hundred messages.
+
+    Each tool has rows, refusals and counted messages.
+    """
     assert sum(len(corpus) for _, corpus in CORPORA.values()) > 100
     for corpus in (DEBEZIUM, CANAL, MAXWELL):
         assert {type(verdict) for _, _, verdict in corpus} == {list, tuple, str}
 
 
 def test_reasons_say_where() -> None:
-    """What is refused is told by its path in the envelope, whatever the envelope lies in."""
+    """A refusal names the path in the envelope, also if the envelope is wrapped."""
     details = {name: became_in_words(CUSTOMERS, value) for name, value, _ in DEBEZIUM}
     assert (
         details["row that misses a column"] == "Expected a value, got none - at $.after.first_name"
@@ -281,8 +288,10 @@ def test_reasons_say_where() -> None:
 
 
 def test_tables_that_are_wanted() -> None:
-    """By name, with the schema's or without it, whatever the topic is called; what
-    tells no table is refused, marks are counted only.
+    """The wanted tables are named with or without their database schema.
+
+    The topic's name doesn't count. A message without a table is refused. Debezium's marker
+    events are only counted.
     """
     sources = [
         {"table": "orders"},
@@ -326,8 +335,9 @@ MARKED: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("name", MARKED)
 def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
-    """In each form that the mark comes in the change is a dead letter, or the value is
-    null; what only looks like it is a value.
+    """A value that a change left unchanged is a dead letter or null, by `unavailable`.
+
+    This holds for each form of Debezium's placeholder. A similar value is an ordinary value.
     """
     column, mark = MARKED[name]
     alike: Any = (
@@ -359,8 +369,10 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
 
 
 def test_marks_in_lists_of_other_kinds() -> None:
-    """An hstore in a list of keys and values, dates that are the mark's bytes, and the
-    UUID that Java makes of it; also in a slice.
+    """The placeholder is found in lists of other types, also in slices of arrays.
+
+    The types are an hstore as list of keys and values, dates made of its bytes, and the UUID
+    that Java makes of it.
     """
     entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     numbers = pa.array([[1], list(MARK.encode()), None, [2, 3]], pa.list_(pa.int32()))
@@ -383,14 +395,16 @@ def test_marks_in_lists_of_other_kinds() -> None:
 
 
 def left_alone(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
-    """What rows leave alone, and what is refused."""
+    """Returns the unchanged columns of each row, and the dead letters."""
     decoded = decoder.open()(messages_with([text(event) for event in events]))
     return None if decoded.unavailable is None else decoded.unavailable.to_pylist(), dead(decoded)
 
 
 def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
-    """Of an update whose key stays, and of columns that may be null; of another one
-    nobody knows which row has the value.
+    """Unchanged columns are named for a table that keeps the old values.
+
+    This needs an update that keeps its key, and nullable columns. For another change the row
+    with the old value is unknown, so it is refused.
     """
     keeping = make_keeping()
     old, new = {**A, "name": "x"}, {**A, "name": MARK}
@@ -419,7 +433,7 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
 
 
 def make_keeping(**decode: Any) -> Decoder:
-    """The decoder for a table with a key whose rows keep what changes leave alone."""
+    """Returns the decoder for a table with a primary key whose rows keep unchanged values."""
     section = section_at(FORMATS["debezium-json"]).model_validate(
         {"format": "debezium-json", "schema": "models.py:Part", **decode}
     )
@@ -427,7 +441,7 @@ def make_keeping(**decode: Any) -> Decoder:
 
 
 def test_a_value_that_must_be_there_is_never_none() -> None:
-    """Where the column isn't nullable, null is no way out."""
+    """An unchanged value is refused if its column isn't nullable, also with `unavailable: null`."""
     value = text({"op": "u", "after": {**A, "part": MARK}})
     assert dead(
         decoder_of("debezium-json", "Part", unavailable="null").open()(messages_with([value]))
@@ -448,26 +462,27 @@ def test_a_value_that_must_be_there_is_never_none() -> None:
     ],
 )
 def test_a_topic_that_is_called_after_a_table(topic: str, table: str, is_its_topic: bool) -> None:
-    """As Debezium calls it, and where somebody cuts the beginning off."""
+    """A topic matches a table by Debezium's naming, even without the first part of its name."""
     assert is_called_after(topic, table) == is_its_topic
 
 
 def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
-    """Why it was refused; None if it wasn't."""
+    """Returns the detail of the refusal; None if the message isn't refused."""
     detail = decoder.open()(messages_with([value])).dead_detail
     return str(detail[0].as_py()) if len(detail) else None
 
 
 def of_many(count: int, sql: str = "") -> bytes:
-    """A message of so many rows."""
+    """Returns a message of Canal with this many rows."""
     rows = b",".join([b'{"id":1,"part":"a","name":null}'] * count)
     return b'{"type":"UPDATE","old":null,"sql":"%s","data":[%s]}' % (sql.encode(), rows)
 
 
 @pytest.mark.parametrize("primary_key", [(), ("id", "part")], ids=["growing", "keyed"])
 def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
-    """Each is there; what stands beside them in the envelope and in the key is there
-    for each, and doesn't stop the message.
+    """A message may have many rows.
+
+    The envelope's and the key's columns are repeated for each row.
     """
     decoder = decoder_of("canal-json", "Part", primary_key, envelope={"name": "sql"})
     decoded = decoder.open()(
@@ -483,8 +498,9 @@ def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
     ids=["envelope", "key", "header"],
 )
 def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, header: bytes) -> None:
-    """Where many rows would each get a long text of their message, it is refused: a
-    megabyte would become a hundred gigabytes.
+    """A message is refused as too large if its rows would repeat too many bytes.
+
+    Otherwise a megabyte could become a hundred gigabytes.
     """
     decoder = decoder_of("canal-json", "Part", envelope={"name": "sql"})
     values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
@@ -495,8 +511,9 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
 
 @pytest.mark.parametrize("rows", [20, 70, 100, 130, 200, 600, 2_000, 20_000])
 def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
-    """However large each is: a batch of 16 MB must not become more than an array of
-    texts can hold.
+    """The memory for a hostile batch is bounded, for any size of its messages.
+
+    A batch of 16 MB must not become more than an Arrow array of texts can hold.
     """
     decoder = decoder_of("canal-json", "Loose", envelope={"name": "sql"})
     value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (

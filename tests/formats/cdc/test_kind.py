@@ -1,4 +1,4 @@
-"""What a spec may say of changes."""
+"""The options of the formats of change events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from windrow.ingest.settings.kinds import section_at
     ],
 )
 def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str) -> None:
-    """It is refused when the spec is read, with what is wrong."""
+    """Options that contradict each other are refused when the spec is read."""
     with pytest.raises(ValidationError) as refused:
         section_at(FORMATS[name]).model_validate({"format": name, "schema": "a.b:C", **decode})
     assert says in str(refused.value)
@@ -106,14 +106,14 @@ def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str)
 def test_what_does_not_fit_the_schema(
     name: str, model: str, primary_key: tuple[str, ...], decode: dict[str, Any], says: str
 ) -> None:
-    """It is told when the columns are asked for, before anything is read."""
+    """Options that don't fit the model raise SpecError before anything is read."""
     with pytest.raises(SpecError) as refused:
         _ = decoder_of(name, model, primary_key, **decode).columns
     assert says in refused.value.message
 
 
 def test_each_option_counts() -> None:
-    """None is accepted and ignored: with another value there is another decoder."""
+    """Each option changes the decoder; none is accepted and then ignored."""
     options: dict[str, dict[str, Any]] = {
         "json": {"dates": "epoch_days", "decimal_format": "base64"},
         "json-schema-confluent": {"dates": "epoch_days", "decimal_format": "base64"},

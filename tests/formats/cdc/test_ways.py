@@ -1,5 +1,6 @@
-"""The compiled pass and the strict way agree about every message; and what changes do
-to a table is what a plain reading of them does.
+"""The compiled pass and the strict decoder agree about each message.
+
+Changes have the same effect on a table as a simple interpretation of them.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ _VALUES = (
 
 
 def decoded(decoder: Decoder, values: list[bytes | None]) -> Decoded:
-    """What becomes of messages, in the shape that all promise."""
+    """Decodes messages and checks the shape of the result."""
     batch = decoder.open()(messages_with(values))
     check_shape(batch, decoder.columns.arrow_schema, len(values))
     return batch
 
 
 def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
-    """The same where the pass takes nothing."""
+    """Decodes messages with the strict decoder only: the compiled pass takes nothing."""
 
     def nothing(machine: BatchDecoder, messages: pa.BinaryArray) -> Taken:
         return Taken(
@@ -97,9 +98,7 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
 def test_both_ways_say_the_same(
     name: str, decoders: dict[str, Decoder], values: list[bytes | None]
 ) -> None:
-    """Whatever the envelope holds: the same rows, deletes and counts; the same refusals
-    for the same reasons.
-    """
+    """Both decoders give the same rows, deletes, counts and reasons for any envelope."""
     fast, slow = decoded(decoders[name], values), slowly(decoders[name], values)
     assert verdicts(fast) == verdicts(slow)
     assert (fast.dropped, fast.filtered) == (slow.dropped, slow.filtered)
@@ -116,25 +115,29 @@ _CHANGES = st.lists(
     ),
     max_size=12,
 )
-"""Messages of changes: the key, the one before if there was one, a name, and whether it
-is a deletion (the first one says it for all).
+"""Messages of changes: the key, the old key or None, a name, and whether it is a deletion.
+
+The first change of a message says whether all its changes are deletions.
 """
 
 
 def row(key: tuple[int, str], name: str | None) -> dict[str, Any]:
-    """A row as a tool writes it."""
+    """Returns a row as a tool writes it."""
     return {"id": key[0], "part": key[1], "name": name}
 
 
 def messages(name: str, changes: list[list[tuple[Any, ...]]]) -> list[list[tuple[Any, ...]]]:
-    """The same as the tool would send it: only Canal puts several into one message."""
+    """Returns the changes as the tool's messages.
+
+    Only Canal puts several changes into one message.
+    """
     return (
         changes if name == "canal-json" else [[change] for message in changes for change in message]
     )
 
 
 def written(name: str, message: list[tuple[Any, ...]]) -> bytes:
-    """A message in the tool's envelope."""
+    """Returns a message in the tool's envelope."""
     key, former_key, text, is_delete = message[0]
     if name == "debezium-json":
         images = (
@@ -160,7 +163,7 @@ def written(name: str, message: list[tuple[Any, ...]]) -> bytes:
 
 
 def read_plainly(message: list[tuple[Any, ...]], table: dict[Any, Any]) -> None:
-    """What a message does to a table: first what goes, then what is there."""
+    """Applies a message to a table: first the deletes, then the rows."""
     is_delete = message[0][3]
     for key, former_key, _, _ in message:
         table.pop(
@@ -175,8 +178,9 @@ def read_plainly(message: list[tuple[Any, ...]], table: dict[Any, Any]) -> None:
 def test_changes_do_to_a_table_what_they_say(
     name: str, changes: list[list[tuple[Any, ...]]]
 ) -> None:
-    """Inserts, updates, deletions and changes of keys, by deletes and rows, leave the
-    table that a plain reading of them leaves.
+    """Deletes and rows leave the same table as a simple interpretation of the changes.
+
+    The changes are inserts, updates, deletions and changes of keys.
     """
     sent_messages, plainly, table = messages(name, changes), {}, {}  # type: ignore[var-annotated]
     batch = decoded(KEYED[name], [written(name, message) for message in sent_messages])

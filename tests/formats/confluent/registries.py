@@ -1,4 +1,4 @@
-"""A registry in memory, without HTTP: what a decoder is given in tests that are about decoding."""
+"""A schema registry in memory, without HTTP, for tests of decoders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 @dataclass(frozen=True)
 class FixedRegistry:
-    """Has some schemas, under any subject."""
+    """A registry that has the same schemas under each subject."""
 
     schemas: tuple[WriterSchema, ...] = ()
 
@@ -22,10 +22,10 @@ class FixedRegistry:
 
 
 def avro(*texts: str) -> Sequence[WriterSchema]:
-    """Avro schemas with the ids 1, 2, ..."""
+    """Returns Avro schemas with the ids 1, 2, ..."""
     return [WriterSchema(str(i + 1), "AVRO", text) for i, text in enumerate(texts)]
 
 
 def framed(id_: int, payload: bytes) -> bytes:
-    """A message that names a schema by its number."""
+    """Returns a message that begins with the id of its schema."""
     return b"\x00" + id_.to_bytes(4, "big") + payload

@@ -1,4 +1,4 @@
-"""Confluent's formats keep the contract of every format."""
+"""Confluent's formats fulfil the contract of every format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMELESS = (
 
 
 class TestAvro(DecoderContract):
-    """Messages of two schemas, and of some that won't do; one isn't known."""
+    """Messages of two usable schemas, of unusable schemas and of an unknown schema."""
 
     GOOD: ClassVar = [
         framed(1, varint(1) + varint(1) + text("a")),
@@ -53,7 +53,7 @@ class TestAvro(DecoderContract):
 
 
 class TestJson(DecoderContract):
-    """No schema is asked for."""
+    """JSON, which needs no schema from the registry."""
 
     GOOD: ClassVar = [
         framed(1, b'{"id": 1, "name": "a"}'),

@@ -1,6 +1,4 @@
-"""Rows of messages of many schemas, in their order; which schemas were used; what an id
-that isn't known costs.
-"""
+"""The decoder of Confluent's formats: many schemas in one topic, and unknown ids."""
 
 from __future__ import annotations
 
@@ -52,12 +50,12 @@ TEXTS = [
 
 
 def message(schema: int, number: int) -> bytes:
-    """A message of the n-th schema."""
+    """Returns a message of the n-th schema."""
     return framed(schema + 1, varint(9) * schema + varint(number) + text(str(number)))
 
 
 def decoder(*texts: str, **more: Any) -> ConfluentDecoder:
-    """Of the model Flat, with a registry that has these schemas."""
+    """Returns a decoder of the model Flat, with a registry of these schemas."""
     return ConfluentDecoder(
         ModelReference("models.py:Flat", AVRO),
         AvroPayloads(),
@@ -68,8 +66,9 @@ def decoder(*texts: str, **more: Any) -> ConfluentDecoder:
 
 @given(st.lists(st.integers(-1, COUNT - 1), max_size=60))
 def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
-    """Whatever the order, more schemas than decoders are kept: each row is its own
-    message's, and what can't be read is a dead letter.
+    """A batch may mix more schemas than the decoder keeps, in any order.
+
+    Each row is its own message's, and an unreadable message is a dead letter.
     """
     values = [b"?" if schema < 0 else message(schema, i) for i, schema in enumerate(schemas)]
     verdict_by_index = verdicts(decoder(*TEXTS).open()(messages_with(values)))
@@ -80,9 +79,7 @@ def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
 
 
 def test_decoders_are_given_back() -> None:
-    """However many schemas a topic has, a thread keeps so many decoders, and those that
-    it used last.
-    """
+    """A thread keeps a bounded number of decoders: those that it used last."""
     decoders = BatchDecoders(decoder(), decoder().columns)
     batch_decoders = [decoders.of(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
     assert len(batch_decoders) > KEPT_DECODERS
@@ -91,7 +88,7 @@ def test_decoders_are_given_back() -> None:
 
 
 def test_what_is_told_of_schemas() -> None:
-    """Each that was used, once; and whether it had to be asked for."""
+    """Each used schema is reported once, with whether the registry was asked for it."""
     first, second = avro(*TEXTS[:2])
     reported: list[tuple[WriterSchema, bool]] = []
     decode = decoder(*TEXTS[:3], known_schemas=(first,)).open_reporting(
@@ -103,7 +100,7 @@ def test_what_is_told_of_schemas() -> None:
 
 
 def test_a_refusal_says_the_schema() -> None:
-    """Each dead letter of a message that names a schema has its id, whatever is wrong."""
+    """A dead letter's detail has the schema's id, whatever the reason is."""
     string_schema = json.dumps(
         {
             "type": "record",
@@ -143,8 +140,10 @@ def test_a_refusal_says_the_schema() -> None:
 
 
 def test_which_schema_a_dead_letter_named() -> None:
-    """The number or the GUID, of the key where that was refused, else of the value;
-    null where there is none; nobody is asked.
+    """A dead letter names the schema's number or GUID.
+
+    It is the key's schema if the key was refused, else the value's. It is null if there is
+    none. The registry isn't asked.
     """
     guid = uuid.UUID(int=7)
     both = ComposedDecoder(
@@ -189,8 +188,9 @@ def test_which_schema_a_dead_letter_named() -> None:
 
 
 def test_an_id_that_the_registry_does_not_know() -> None:
-    """It costs the messages that name it; or, by the spec, refuses the window, with the
-    message's place.
+    """An unknown id makes dead letters, or fails the window if the spec says so.
+
+    The error names the message's offset.
     """
     assert dead(decoder(*TEXTS[:1]).open()(messages_with([message(0, 0), framed(9, b"")]))) == [
         (1, "value", "unknown_schema")
@@ -205,7 +205,7 @@ def test_an_id_that_the_registry_does_not_know() -> None:
 
 
 def test_ids_that_nobody_knows_without_end() -> None:
-    """Where each is a dead letter, so many may be asked for in a split."""
+    """A split may ask for a limited number of unknown ids, if unknown ids are dead letters."""
     decode = decoder(*TEXTS[:1]).open()
     assert (
         len(decode(messages_with([framed(5000 + n, b"") for n in range(1000)])).dead_index) == 1000
@@ -217,7 +217,7 @@ def test_ids_that_nobody_knows_without_end() -> None:
 
 @dataclass(frozen=True)
 class SickRegistry:
-    """Answers nothing."""
+    """A registry that is down."""
 
     requested_subjects: list[str] = field(default_factory=list, compare=False)
 
@@ -230,8 +230,10 @@ class SickRegistry:
 
 
 def test_a_registry_that_is_down() -> None:
-    """What is known needs no registry; what isn't is an error of the window, and no
-    verdict on a message.
+    """A known schema needs no registry.
+
+    An unknown schema with a registry that is down is an error of the window, not of the
+    message.
     """
     decode = decoder(registry=SickRegistry(), known_schemas=(*avro(TEXTS[0]),)).open()
     assert decode(messages_with([message(0, 1)])).valid == 1
@@ -240,7 +242,7 @@ def test_a_registry_that_is_down() -> None:
 
 
 def test_a_decoder_without_a_registry() -> None:
-    """Is a mistake of windrow's own."""
+    """A decoder without a registry raises BugError."""
     with pytest.raises(BugError):
         decoder(registry=None).open()(messages_with([message(0, 1)]))
 
@@ -255,7 +257,7 @@ def test_a_decoder_without_a_registry() -> None:
     ],
 )
 def test_which_subjects_are_asked_for(subjects: Subjects, expected: list[str]) -> None:
-    """Each once, by the strategy's rule."""
+    """Each subject is asked for once, by the rule of the naming strategy."""
     registry = SickRegistry()
     named = ConfluentDecoder(
         ModelReference("models.py:Flat", AVRO),

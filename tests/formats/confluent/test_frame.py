@@ -1,4 +1,4 @@
-"""Which schema a message names: as confluent-kafka reads it, for whatever bytes come."""
+"""The schema that a message names is the same as confluent-kafka reads, for any bytes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ HEADERS = st.lists(
 
 
 def reference(octets: bytes, *, paths: bool) -> Frame | None:
-    """The frame as confluent-kafka's own code reads it; None where that fails, or reads
-    what nobody writes.
+    """Returns the frame that confluent-kafka reads.
+
+    It is None if confluent-kafka fails, or if its result is nothing that a serializer writes.
     """
     schema_id = SchemaId("PROTOBUF" if paths else "AVRO")
     try:
@@ -51,7 +52,7 @@ def reference(octets: bytes, *, paths: bool) -> Frame | None:
 def test_frames_are_what_the_client_reads(
     messages: list[tuple[bytes | None, list[tuple[str, bytes | None]]]], paths: bool
 ) -> None:
-    """The header counts where there is one, the last of several; each message is told alone."""
+    """The last header with the schema's id counts before the value. Each message is read alone."""
     values, headers = [value for value, _ in messages], [headers for _, headers in messages]
     frames = frames_of(messages_with(values, None, headers), "__value_schema_id", paths=paths)
     assert len(set(frames.frames)) == len(frames.frames)
@@ -75,12 +76,12 @@ def test_frames_are_what_the_client_reads(
     ],
 )
 def test_paths_that_are_none(octets: bytes) -> None:
-    """A path that ends too soon, is too long a number, or has steps below none names nothing."""
+    """A message with a truncated, too long or negative path names no schema."""
     assert frames_of(messages_with([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]
 
 
 def test_a_part_of_a_batch() -> None:
-    """Messages in the middle of another batch are told as alone."""
+    """A slice of a batch gives the same frames as the messages alone."""
     values = [b"x", None, b"\x00\x00\x00\x00\x07a", b"\x01" + GUID.bytes + b"b", b""]
     frames = frames_of(messages_with(values).slice(1, 3), "h", paths=False)
     assert frames.numbers.tolist() == [NULL, 0, 1]

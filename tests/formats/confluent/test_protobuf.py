@@ -1,6 +1,4 @@
-"""Protobuf behind a schema's id and a path: the contract of every format, and which
-message of a schema is meant.
-"""
+"""Protobuf with a schema id and a path of message indexes: the contract of every format."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ NEWER = 'syntax = "proto3"; message Flat { int32 id = 7; string name = 8; bytes 
 
 
 def chain(count: int) -> str:
-    """Messages in one another."""
+    """Returns a schema of nested messages."""
     inner = "".join(f"message R{n} {{ R{n + 1} x = 1; }} " for n in range(count))
     return (
         f'syntax = "proto3"; message Flat {{ int32 id = 7; string name = 8; R0 x = 9; }} {inner}'
@@ -78,12 +76,12 @@ FLAT = number(7, 5) + text(8, "a")
 
 
 def framed(id_: int, payload: bytes, path: bytes = b"\x00") -> bytes:
-    """A message with its id and the path as it is written."""
+    """Returns a message with its schema's id and the encoded path."""
     return b"\x00" + id_.to_bytes(4, "big") + path + payload
 
 
 class TestProtobuf(DecoderContract):
-    """Of two schemas, by short and by long paths."""
+    """Messages of two schemas, with short and long paths."""
 
     GOOD: ClassVar = [
         framed(1, number(1, 5) + text(2, "a"), b"\x02\x02"),
@@ -104,7 +102,10 @@ class TestProtobuf(DecoderContract):
         return DECODER
 
     def test_a_decoder_travels(self, decoder: Any) -> None:
-        """With as many schemas as this one knows it is larger than others."""
+        """A decoder with two schemas can be pickled and copied.
+
+        With all schemas of this file it would exceed the contract's limit of 64 KiB.
+        """
         super().test_a_decoder_travels(
             ConfluentDecoder(
                 ModelReference("models.py:Flat", AVRO),
@@ -134,8 +135,9 @@ class TestProtobuf(DecoderContract):
     ],
 )
 def test_a_schema_that_will_not_do(message: bytes, detail: str) -> None:
-    """Each message that names it is a dead letter, with the id and why; no file is
-    written where a name says.
+    """Messages of an unusable schema are dead letters with the id and the reason.
+
+    No file is written to a path that the schema names.
     """
     decoded = DECODER.open()(messages_with([message, framed(2, FLAT)]))
     assert dead(decoded) == [(0, "schema", "incompatible_schema")]
@@ -155,8 +157,9 @@ def test_a_schema_that_will_not_do(message: bytes, detail: str) -> None:
     ],
 )
 def test_files_that_serializers_do_not_register(imported: str, field: str) -> None:
-    """They are known, as they are to whoever wrote the message; of one that is
-    registered that counts.
+    """Imported files that serializers don't register are known.
+
+    If such a file is registered, the registered file counts.
     """
     schema = f'syntax = "proto3"; import "{imported}"; message A {{ int64 id = 1; {field} }}'
     kind = descriptors.message_type(descriptors.compiled_text(schema, (), "a test"), "A", "a test")
@@ -167,7 +170,7 @@ def test_files_that_serializers_do_not_register(imported: str, field: str) -> No
 
 
 def test_types_in_one_another() -> None:
-    """Hundreds of them are no trouble: how deep a message goes is its own."""
+    """Hundreds of nested types are accepted, because depth is judged for each message."""
     decoded = DECODER.open()(
         messages_with([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))])
     )
@@ -175,7 +178,10 @@ def test_types_in_one_another() -> None:
 
 
 def test_columns_that_the_type_does_not_have() -> None:
-    """They are null; where one must be there, no message of that type is a row."""
+    """A column without a field is null.
+
+    If the column isn't nullable, each message of the type is refused.
+    """
     without = 'syntax = "proto3"; message M { string more = 1; %s}'
     schemas = tuple(
         WriterSchema(str(n), "PROTOBUF", without % fields)
@@ -201,8 +207,9 @@ def test_columns_that_the_type_does_not_have() -> None:
 def test_nothing_that_a_registry_names_is_run(
     path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A schema may refer to files that are named like Python's modules, however
-    PYTHONPATH is set: they are text for the compiler alone.
+    """A schema's files are never run as Python code.
+
+    They may have the names of Python modules, and PYTHONPATH may include their folder.
     """
     if path is not None:
         monkeypatch.setenv("PYTHONPATH", path + ":" + ":".join(sys.path))
@@ -223,7 +230,7 @@ def test_nothing_that_a_registry_names_is_run(
 
 
 def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process, however many threads and splits need it."""
+    """A process compiles each schema once, for all threads and splits."""
     descriptors.compiled_text.cache_clear()
     calls: list[object] = []
     real = descriptors.by_protoc
@@ -240,9 +247,7 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schema is read once, however many of its types messages name, and whether
-    these will do.
-    """
+    """A schema is parsed once, for any number of its types, usable or not."""
     calls: list[object] = []
     real = descriptor_pool.DescriptorPool
     monkeypatch.setattr(descriptor_pool, "DescriptorPool", lambda: calls.append(1) or real())
@@ -259,7 +264,7 @@ def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_schema_that_nests_too_deep_never_does() -> None:
-    """Whoever asks, and however often."""
+    """A schema that nests too deeply is refused each time, by each decoder."""
     for model in ("Flat", "Loose", "Flat"):
         decoder = ConfluentDecoder(
             ModelReference(f"models.py:{model}", AVRO),
@@ -275,7 +280,7 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
 
 
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the installation's to fix, before anything is read, and no dead letters come of it."""
+    """A missing compiler raises SpecError before anything is read. It makes no dead letters."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for ask in (lambda: DECODER.columns, DECODER.open):
         with pytest.raises(SpecError, match=r"pip install 'windrow-ingest\[protobuf\]'"):
@@ -283,8 +288,9 @@ def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up, and no verdict on the schema: the machine may have less to do the
-    next time.
+    """A compiler that takes too long raises UnreachableError.
+
+    It is no verdict on the schema, because the machine may have been busy.
     """
     monkeypatch.setattr(descriptors, "LIMIT_SECONDS", 0.001)
     with pytest.raises(UnreachableError, match="took more than"):

@@ -1,5 +1,6 @@
-"""A message of another record than the table's is never a row of nulls: names, and
-where no names are told, fields.
+"""A message of another record than the table's is never a row of nulls.
+
+Records are compared by their names, or by their fields if the spec gives no names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AVRO = Path(__file__).parents[1] / "avro"
 
 
 def record(name: str, /, *aliases: str, **fields: str) -> dict[str, Any]:
-    """A record's schema."""
+    """Returns a record's schema."""
     more = {"aliases": list(aliases)} if aliases else {}
     return {
         "type": "record",
@@ -46,9 +47,7 @@ ONE, OTHER = varint(1) + text("a"), varint(1) + text("late")
 
 
 def decoder(*schemas: Any, **more: Any) -> ConfluentDecoder:
-    """Of a model of two columns that may be null, with a registry that has these
-    schemas under any subject.
-    """
+    """Returns a decoder of two nullable columns, with a registry of these schemas."""
     registry = FixedRegistry((*avro(*map(json.dumps, schemas)),))
     return ConfluentDecoder(
         ModelReference("models.py:Named", AVRO),
@@ -68,8 +67,9 @@ def decoded(confluent_decoder: Any, *values: bytes) -> Decoded:
     "records", [("OrderCreated",), ("shop.OrderCreated",), ("Other", "OrderCreated")]
 )
 def test_records_that_are_rows(records: tuple[str, ...]) -> None:
-    """By their names, with a namespace or without: a message of another one with a
-    field of that name is a dead letter.
+    """A record is matched by its name, with or without the namespace.
+
+    A message of another record is a dead letter, even if it has a field of that name.
     """
     batch = decoded(
         decoder(CREATED, CANCELLED, records=records),
@@ -86,7 +86,7 @@ def test_records_that_are_rows(records: tuple[str, ...]) -> None:
 
 
 def test_others_that_are_filtered() -> None:
-    """They are counted, and no dead letters."""
+    """Messages of other records are counted and make no dead letters, if the spec filters them."""
     batch = decoded(
         decoder(CREATED, CANCELLED, records=("OrderCreated",), other_records="filter"),
         framed(2, OTHER),
@@ -96,14 +96,14 @@ def test_others_that_are_filtered() -> None:
 
 
 def test_another_namespace_that_is_named() -> None:
-    """It is another record then."""
+    """The same name with another namespace is another record."""
     assert dead(decoded(decoder(CREATED, records=("store.OrderCreated",)), framed(1, ONE))) == [
         (0, "schema", "other_record")
     ]
 
 
 def test_an_alias_of_the_writers() -> None:
-    """It is a name, too."""
+    """A record is matched by the aliases of its writer's schema too."""
     assert (
         decoded(
             decoder(record("New", "shop.Old", id="long", name="string"), records=("Old",)),
@@ -114,7 +114,7 @@ def test_an_alias_of_the_writers() -> None:
 
 
 def test_a_record_that_has_none_of_the_columns() -> None:
-    """It is no row, where no names are told, and under a name that is."""
+    """A record with none of the columns is refused, with and without names in the spec."""
     for records in ((), ("UserDeleted",)):
         assert dead(decoded(decoder(DELETED, records=records), framed(1, text("joe")))) == [
             (0, "schema", "other_record")
@@ -122,8 +122,9 @@ def test_a_record_that_has_none_of_the_columns() -> None:
 
 
 def test_a_union_of_records() -> None:
-    """Each message says first which one it is; what it says beyond them, or nothing, is
-    no Avro; null is no row.
+    """A message of a union of records says first which record it is.
+
+    An invalid branch is no Avro. The branch null is no row.
     """
     values = [
         varint(1) + varint(5),
@@ -157,8 +158,9 @@ def test_a_union_of_records() -> None:
     ],
 )
 def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
-    """Where no names are told it is expected: the one that all versions there are, by a
-    namespace or an alias of their own.
+    """If the spec gives no names, the record of the topic's subject is expected.
+
+    All versions of the subject must have the same record, by a namespace or an alias.
     """
     confluent_decoder = decoder(*schemas[:2], {})
     if schemas[1] is DELETED:
@@ -178,7 +180,10 @@ def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
 
 
 def test_a_topic_without_a_subject() -> None:
-    """Nothing says which records are rows: it must be told, of keys in their own section."""
+    """A topic without a subject raises SpecError that names the setting for the records.
+
+    Keys have the setting in their own section.
+    """
     for part, setting in (("value", "decode.records"), ("key", "decode.key.records")):
         subjects: Any = Subjects(part=part)  # type: ignore[arg-type]
         with pytest.raises(SpecError, match=f"has no subject t-{part}") as refused:
@@ -192,8 +197,9 @@ def test_a_topic_without_a_subject() -> None:
 
 
 def test_columns_that_say_the_schema(tmp_path: Path) -> None:
-    """The id and the record's name, in the order of the model, also where a batch has
-    several; a column that is no String is refused.
+    """Columns can hold the schema's id and the record's name, in the model's order.
+
+    A batch may have several schemas. A column that is no String is refused.
     """
     (tmp_path / "models.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n   "
@@ -236,7 +242,7 @@ message Deleted { int64 id = 1; string message = 5; }
 
 
 def test_protobuf_messages() -> None:
-    """The one that a message names by its index counts, with its full name."""
+    """A Protobuf message is matched by the full name of the type that its index names."""
     registry = FixedRegistry((WriterSchema("1", "PROTOBUF", PROTO),))
     confluent_decoder = ConfluentDecoder(
         ModelReference("models.py:Named", AVRO),
@@ -257,5 +263,5 @@ def test_protobuf_messages() -> None:
 
 
 def test_messages_of_a_proto_file() -> None:
-    """Those that are in no other one, whatever stands in comments and texts."""
+    """Only messages outside other messages are found; comments and texts are ignored."""
     assert messages_in(PROTO) == ["Created", "Deleted"]

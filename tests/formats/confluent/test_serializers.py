@@ -1,4 +1,7 @@
-"""What confluent-kafka's own serializers write, into a registry of ours, is what windrow reads."""
+"""Messages of confluent-kafka's own serializers are decoded.
+
+They register with a test registry.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ JSON_SCHEMA = json.dumps(
 
 @pytest.fixture
 def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
-    """confluent-kafka's, by itself."""
+    """confluent-kafka's own registry client."""
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as registry_client:
         yield registry_client
 
@@ -52,7 +55,7 @@ def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
 def read(
     schema_registry: RegistryServer, payloads: Any, messages: list[bytes], headers: Any = ()
 ) -> list[Any]:
-    """The rows that windrow makes."""
+    """Returns the rows that windrow decodes."""
     decoder = ConfluentDecoder(
         ModelReference("models.py:Flat", AVRO),
         payloads,
@@ -69,7 +72,7 @@ def read(
 def test_avro(
     schema_registry: RegistryServer, client: SchemaRegistryClient, in_header: bool
 ) -> None:
-    """By its id before the value, or by its GUID in a header."""
+    """Avro messages are read by the id before the value, or by the GUID in a header."""
     conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
     serialize = AvroSerializer(client, FLAT, conf=conf)
     context = [SerializationContext("t", MessageField.VALUE, headers=[]) for _ in ROWS]
@@ -90,8 +93,9 @@ def test_avro(
 
 
 def test_protobuf(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:
-    """Whose schema is registered as a descriptor in base64, and so is each file that it
-    imports; which messages it has is known, too.
+    """Protobuf messages are read by schemas and imports that are registered as descriptors.
+
+    The descriptors are in base64. The names of the schema's messages are known too.
     """
     maker = 'syntax = "proto2"; package shop; message Maker { required string name = 1; }'
     text = (
@@ -112,7 +116,7 @@ def test_protobuf(schema_registry: RegistryServer, client: SchemaRegistryClient)
 
 
 def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:
-    """Behind the id, which isn't asked for."""
+    """JSON messages are read without a request to the registry."""
     serialize = JSONSerializer(JSON_SCHEMA, client)
     messages = [serialize(row, SerializationContext("t", MessageField.VALUE)) for row in ROWS]
     request_count = len(schema_registry.requested_paths)
@@ -121,7 +125,10 @@ def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> 
 
 
 def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> None:
-    """Subjects, versions, references, GUIDs and deletion; and each refusal by its code."""
+    """The test registry answers confluent-kafka's client as a real registry does.
+
+    This covers subjects, versions, references, GUIDs, deletion and the codes of refusals.
+    """
     inner = Schema('{"type": "record", "name": "In", "fields": []}')
     outer = Schema(
         '{"type": "record", "name": "Out", "fields": [{"name": "in", "type": "In"}]}',

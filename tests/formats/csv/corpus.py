@@ -1,5 +1,6 @@
-"""Lines, good and hostile, with their verdicts by `Order` (id, name, amount, note),
-where `-` stands for null: a row, or a reason.
+"""Good and hostile lines with their verdicts for the model `Order` (id, name, amount, note).
+
+A verdict is a row or a reason. `-` in a line is null.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 
 def row(number: int, name: str, amount: str, note: str | None) -> tuple[Any, ...]:
-    """A row's values."""
+    """Returns a row's values."""
     return number, name, Decimal(amount), note
 
 

@@ -1,4 +1,4 @@
-"""Schemas of lines."""
+"""Models of CSV lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Every(pa.DataFrameModel):
-    """A column of every type that a field can have."""
+    """A model with a column of every type that a field can have."""
 
     whole: pl.Int64 = pa.Field(nullable=True)
     small: pl.Int8 = pa.Field(nullable=True)
@@ -23,7 +23,7 @@ class Every(pa.DataFrameModel):
 
 
 class Order(pa.DataFrameModel):
-    """What most lines are like: only the note may be null."""
+    """A model of ordinary lines, where only `note` is nullable."""
 
     id: pl.Int64
     name: pl.String
@@ -32,13 +32,13 @@ class Order(pa.DataFrameModel):
 
 
 class One(pa.DataFrameModel):
-    """One text."""
+    """A model with one text column."""
 
     text: pl.String
 
 
 class Deep(pa.DataFrameModel):
-    """What no field can be."""
+    """A model with types that no field can have."""
 
     id: pl.Int64
     tags: pl.List(pl.String)

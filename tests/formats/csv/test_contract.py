@@ -1,4 +1,4 @@
-"""CSV keeps the contract of every format, on both of its ways."""
+"""CSV fulfils the contract of every format, with the fast pass and the strict decoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class TestOrders(DecoderContract):
-    """Every line of the corpus."""
+    """The corpus's lines."""
 
     GOOD: ClassVar = list(GOOD)
     BAD: ClassVar = [line for line in BAD if b"hunter2" in line]
@@ -31,7 +31,7 @@ class TestOrders(DecoderContract):
 
 
 class TestOneColumn(DecoderContract):
-    """A line of one field, in another dialect; an empty one is a field too."""
+    """Lines of one field in another dialect, in which an empty line is a field too."""
 
     GOOD: ClassVar = [b"a", b"", b"'a;b'", b"'it''s'", b"a\\;b", b"a\n", b"b"]
     BAD: ClassVar = [
@@ -53,7 +53,7 @@ class TestOneColumn(DecoderContract):
         )
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
-        """Megabytes of one byte are one field here, those of quotes and escapes as well."""
+        """Megabytes of one byte, of quotes or of escapes are one field."""
         monsters = [
             b"\x00" * (4 << 20),
             b"''" * (2 << 20),

@@ -1,4 +1,4 @@
-"""The corpus of lines: each becomes what stands beside it, alone and among all others."""
+"""The lines of the corpus have their expected verdicts, alone and among all others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = RowDecoder(
 
 
 def became(lines: list[bytes]) -> list[object]:
-    """A row's values, or a reason, for each line."""
+    """Returns the row's values, or the reason, for each line."""
     verdict_by_index = verdicts(ORDERS.open()(messages_with(lines)))
     return [
         tuple(verdict.values())
@@ -33,14 +33,12 @@ def became(lines: list[bytes]) -> list[object]:
 
 @pytest.mark.parametrize("line", [*GOOD, *BAD], ids=repr)
 def test_a_line_becomes_what_stands_beside_it(line: bytes) -> None:
-    """Its values to the last digit, or the short reason."""
+    """A line becomes its exact values or its reason."""
     assert became([line]) == [GOOD.get(line, BAD.get(line))]
 
 
 def test_lines_do_not_move_each_other() -> None:
-    """All lines in one batch, good and hostile strewn among each other in any order,
-    become what they are alone.
-    """
+    """The lines of a batch don't affect each other's verdicts, in any order."""
     r = random.Random(7)
     lines = [*GOOD, *BAD]
     for _ in range(20):
@@ -49,6 +47,6 @@ def test_lines_do_not_move_each_other() -> None:
 
 
 def test_the_corpus_is_large_enough() -> None:
-    """More than forty lines, good and hostile; no hostile one is among the good."""
+    """The corpus has at least thirty good and thirty hostile lines, and no line is both."""
     assert min(len(GOOD), len(BAD)) >= 30
     assert not GOOD.keys() & BAD.keys()

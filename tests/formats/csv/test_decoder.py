@@ -1,4 +1,4 @@
-"""CSV as a spec says it: the options, the schemas that will do, and nulls."""
+"""CSV with the options of a spec, unusable models, and nulls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
-    """What becomes of orders."""
+    """Returns the rows that the lines become with the model `Order`."""
     section = CsvSection.model_validate({"schema": "models.py:Order", **options})
     return section.decoder(HERE).open()(messages_with(lines)).rows.to_pylist()
 
@@ -54,12 +54,12 @@ def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
 def test_each_option_changes_what_a_line_says(
     options: dict[str, Any], line: bytes, note: str | None
 ) -> None:
-    """The last field, by the dialect of the spec."""
+    """Each option of the dialect changes the value of the last field."""
     assert [row["note"] for row in rows([line], **options)] == [note]
 
 
 def test_timestamps_in_other_forms() -> None:
-    """As SQL writes them, and as numbers."""
+    """Timestamps are read in SQL's form, as numbers and in ISO 8601."""
     empty = [""] * 7
     for form, text in (
         ("sql", "2026-01-05 09:00:00"),
@@ -78,7 +78,10 @@ def test_timestamps_in_other_forms() -> None:
 
 
 def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
-    """By the zone and the word of the spec, and counted, by both ways."""
+    """Timestamps without an offset use the spec's zone, and finer ones are cut or refused.
+
+    Cut timestamps are counted. Both decoders do the same.
+    """
     lines = [
         ",".join([*[""] * 7, text, "", "", ""]).encode()
         for text in ("2026-01-05 09:00", "2026-01-05T08:00:00.0000009Z")
@@ -111,15 +114,13 @@ def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
     ],
 )
 def test_characters_that_can_not_be(options: dict[str, Any], message: str) -> None:
-    """Each has one meaning, and a setting that would have none is a mistake."""
+    """Each special character has one meaning. A setting without effect is refused."""
     with pytest.raises(ValidationError, match=message):
         CsvSection.model_validate({"schema": "a.b:C", **options})
 
 
 def test_tombstones_and_empty_messages() -> None:
-    """A message without a value is a dead letter or is counted; one without bytes is a
-    line of one empty field.
-    """
+    """A tombstone is a dead letter or is counted. An empty message is a line of one empty field."""
     for on_null, letters, dropped in (
         ("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
         ("drop", [(1, "schema", "field_count")], 1),
@@ -131,7 +132,7 @@ def test_tombstones_and_empty_messages() -> None:
 
 
 def test_a_schema_that_is_no_line() -> None:
-    """Lists, structs, maps and bytes are refused before anything is read, each by its name."""
+    """Lists, structs, maps and bytes are refused by name before anything is read."""
     decoder = RowDecoder(ModelReference("models.py:Deep", HERE), CsvEncoding())
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=r"tags is list<item: string>, body is binary"):

@@ -1,4 +1,4 @@
-"""The grammar of a line: it is the standard library's, but for what its module says."""
+"""The grammar of a line is the standard library's, with the exceptions that `Lines` documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIALECTS = [
 
 
 def ours(text: str, dialect: Dialect) -> list[str] | None:
-    """The fields; None for a line that is refused."""
+    """Returns the fields; None for a line that is refused."""
     try:
         return [piece.text for piece in Lines(dialect).pieces(text, 1000)]
     except RefusedValueError:
@@ -32,9 +32,9 @@ def ours(text: str, dialect: Dialect) -> list[str] | None:
 
 
 def read_by_library(text: str, dialect: Dialect) -> list[str] | None:
-    """As the standard library reads a file of this one line.
+    """Returns the fields that the standard library reads from this one line.
 
-    Behind an escaped line break the library waits for another line: an empty one comes.
+    After an escaped line break the library waits for another line, so it gets an empty one.
     """
     quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
@@ -58,9 +58,10 @@ def read_by_library(text: str, dialect: Dialect) -> list[str] | None:
 def test_a_line_is_what_the_standard_library_makes_of_it(
     dialect: Dialect, data: st.DataObject
 ) -> None:
-    """The same fields, but for letters behind an escape, which the library takes as they
-    are; and what only the library takes has a line break in a place of its own, or ends
-    with an escape.
+    """Windrow and the standard library read the same fields, with two exceptions.
+
+    1. The library keeps some letters after an escape that have a meaning in windrow.
+    2. The library alone takes some line breaks, and lines that end with an escape.
     """
     special = [c for c in (dialect.delimiter, dialect.quote, dialect.escape) if c]
     text = data.draw(
@@ -80,7 +81,7 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
 @pytest.mark.parametrize("end", ["\n", "\r", "\nb"])
 @pytest.mark.parametrize("newline", ["", "\n", "\r\n"])
 def test_an_escaped_line_break_in_the_last_field(end: str, newline: str) -> None:
-    """It is a part of the field, and the line may end behind it."""
+    """An escaped line break is a part of the last field, and the line may end after it."""
     text, dialect = f"a^-{end}{newline}", Dialect("^", "]", "-")
     assert ours(text, dialect) == read_by_library(text, dialect) == ["a", end]
 
@@ -89,9 +90,7 @@ def test_an_escaped_line_break_in_the_last_field(end: str, newline: str) -> None
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_what_is_written_is_read(dialect: Dialect, data: st.DataObject) -> None:
-    """Fields of any text come back from a line that is written by the grammar: each in
-    quotes, or with its escapes.
-    """
+    """Fields of any text survive writing and reading, in quotes or with escapes."""
     fields = data.draw(st.lists(st.text(max_size=6), min_size=1, max_size=5))
     if dialect.quote is None:
         fields = [field.replace("\r", "").replace("\n", "") for field in fields]
@@ -101,7 +100,7 @@ def test_what_is_written_is_read(dialect: Dialect, data: st.DataObject) -> None:
 
 
 def written(fields: list[str], dialect: Dialect) -> str:
-    """A line with these fields."""
+    """Returns a line with these fields."""
     escaped = [
         field.replace(dialect.escape, dialect.escape * 2) if dialect.escape else field
         for field in fields
@@ -137,7 +136,7 @@ def written(fields: list[str], dialect: Dialect) -> str:
     ],
 )
 def test_what_is_wrong_with_a_line(text: str, detail: str) -> None:
-    """It is told with where the field begins, and never with what stands there."""
+    """The error says where the faulty field begins, and never shows the field's text."""
     with pytest.raises(RefusedValueError) as refused:
         Lines(Dialect()).pieces(text, 5)
     assert (refused.value.reason, refused.value.detail) == (
@@ -147,6 +146,6 @@ def test_what_is_wrong_with_a_line(text: str, detail: str) -> None:
 
 
 def test_fields_beyond_the_columns_are_not_looked_at() -> None:
-    """A line with too many is refused as soon as that is known."""
+    """A line with too many fields is refused before the surplus fields are parsed."""
     with pytest.raises(RefusedValueError, match="Expected 2 fields, got more"):
         Lines(Dialect()).pieces('a,b,"', 2)

@@ -1,5 +1,6 @@
-"""The fast way takes only what the strict one takes, as the very same rows: over
-columns of every type, and in any dialect.
+"""The fast pass takes only lines that the strict decoder takes, with identical rows.
+
+This holds for columns of every type and for any dialect.
 """
 
 from __future__ import annotations
@@ -130,12 +131,12 @@ ODD = [
 ]
 SWITCHES = ["true", "false", "True", "1"]
 TEXTS = {"fine": SWITCHES, "text": ["a", "ü€", "x y", "1"], "day": DAYS}
-"""Of these columns; those of timestamps are put together, all others are numbers."""
+"""The texts of these columns. Timestamps are composed; all other columns are numbers."""
 PLAIN = {"iso-8601": "2026-01-05T09:00:00.25-01:30", "sql": "2026-01-05 09:00:00.25"}
 
 
 def field(r: random.Random, name: str, form: str) -> str:
-    """Most likely one that its column takes."""
+    """Returns a field. Its column usually accepts it."""
     kind = r.random()
     if kind < 0.02:
         return r.choice(ODD)
@@ -151,7 +152,7 @@ def field(r: random.Random, name: str, form: str) -> str:
 def strictly(
     lines: list[bytes | None], dialect: Dialect, reading: Reading, columns: Columns = COLUMNS
 ) -> list[list[Any] | None]:
-    """Each line's values by the strict way, as Arrow has them; None for a line that is refused."""
+    """Returns each line's values by the strict decoder, as Arrow returns them; None: refused."""
     strict, rows = StrictLine(columns, dialect, reading), []
     for line in lines:
         try:
@@ -169,13 +170,15 @@ def strictly(
 
 
 def same(first: Any, second: Any) -> bool:
-    """Equal to the bit: 0.0 is not -0.0."""
+    """Returns whether two values are identical; 0.0 and -0.0 differ."""
     return repr(first) == repr(second)
 
 
 def check_promise(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
-    """Prove the promise for each line; how many are taken by the fast way, and how many
-    are rows.
+    """Checks that the fast pass and the whole decoder agree with the strict decoder.
+
+    Returns:
+        The number of lines that the fast pass took, and the number of rows.
     """
     truth = strictly(lines, dialect, reading)
     fast_rows = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
@@ -199,8 +202,9 @@ def check_promise(lines: list[bytes | None], dialect: Dialect, reading: Reading)
 def test_what_is_taken_is_what_the_strict_way_takes(
     dialect: Dialect, reading: Reading, dice: random.Random
 ) -> None:
-    """Every line that the fast way takes is the strict way's row; the machine as a
-    whole gives the strict way's verdicts.
+    """Each line of the fast pass is the strict decoder's row.
+
+    The whole decoder gives the strict decoder's verdicts.
     """
     count = examples(2_000)
     taken_count, rows = check_promise(
@@ -212,7 +216,7 @@ def test_what_is_taken_is_what_the_strict_way_takes(
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.timestamps)
 def test_every_odd_field_in_every_column(reading: Reading) -> None:
-    """One field after the other is each of the odd ones, where all others are plain."""
+    """Each odd field is tried in each column, with plain values in all other columns."""
     names = [column.name for column in COLUMNS.columns]
     instant = PLAIN.get(reading.timestamps, "17")
     plain = {
@@ -240,7 +244,7 @@ def test_every_odd_field_in_every_column(reading: Reading) -> None:
 
 
 def _line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:
-    """Mostly one that is a row."""
+    """Returns a line, which is usually a row; None: a tombstone."""
     fields = [field(r, column.name, form) for column in COLUMNS.columns]
     if r.random() < 0.03:
         fields = fields[1:] if r.random() < 0.5 else [*fields, "1"]
@@ -274,7 +278,7 @@ GOOD = {
 
 
 def written(name: str, value: Any) -> str:
-    """A field in quotes, as somebody would write it."""
+    """Returns the text of a field. Strings are in quotes."""
     if value is None:
         return ""
     text = (
@@ -299,7 +303,7 @@ def written(name: str, value: Any) -> str:
     )
 )
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
-    """Values of every type come back as they were, nulls too."""
+    """Values of every type, and nulls, survive writing and reading."""
     lines = [
         ",".join(written(c.name, row[c.name]) for c in COLUMNS.columns).encode() for row in rows
     ]
@@ -314,8 +318,9 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
 
 
 def test_most_lines_go_the_fast_way() -> None:
-    """What an ordinary producer writes is taken at once, quotes and an end of line with
-    it; odd numbers and broken lines are not.
+    """The fast pass takes ordinary lines, with quotes and line ends.
+
+    It leaves odd numbers and broken lines to the strict decoder.
     """
     lines = [
         b"1,a,2.50,x",
@@ -343,7 +348,7 @@ def test_most_lines_go_the_fast_way() -> None:
 
 
 def test_a_part_of_a_batch_is_judged_as_the_whole() -> None:
-    """Where a batch begins in a larger one changes nothing."""
+    """The fast pass gives the same values for a slice of a batch as for the whole batch."""
     lines = pa.array([b"1,a,2,x", b"2,b,3,y", None, b"3,c,4,z"], pa.binary())
     pass_ = CsvPass(Columns.of(Order), Dialect(), Reading())
     assert [c.to_pylist() for c in pass_.decode(lines.slice(1)).columns] == [

@@ -1,4 +1,4 @@
-"""Seeded JSON documents: whole ones of `models.Scalars`, and broken ones made from them."""
+"""Random JSON documents from a seed: whole documents of `models.Scalars`, and broken ones."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ INSERTED = (
 
 
 def documents(n: int, seed: int) -> list[bytes]:
-    """n documents, about half of them whole."""
+    """Returns n documents. About half of them are whole."""
     r = random.Random(seed)
     return [_mutate(r, _document(r)) if r.random() < 0.3 else _document(r) for _ in range(n)]
 

@@ -1,9 +1,12 @@
-"""Messages that are made to cost much: each family grows with the number of bytes it is asked for.
+"""JSON messages that are expensive to decode.
 
-python -m tests.formats.json.hostile BYTES                each family by the strict way,
-in a fifth of the size by both; a JSON document python -m tests.formats.json.hostile
-BYTES COUNT FAMILY   so many messages of a family in one batch: rows, and the peak of
-the memory in MB
+Each family takes the size in bytes as its argument.
+
+`python -m tests.formats.json.hostile BYTES` prints a JSON document. It has each family's reason
+by the strict decoder, and by the whole decoder for a fifth of the size.
+
+`python -m tests.formats.json.hostile BYTES COUNT FAMILY` decodes a batch of COUNT messages of
+one family. It prints the number of rows and the peak of the memory in MB.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from windrow.ingest.schema.columns import Columns
 
 
 def _id(field: str, head: bytes, repeated: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
-    """A document whose one field is `head`, then `repeated` as often as it takes, then `tail`."""
+    """Returns a family of documents with one field: `head`, the repeated bytes, then `tail`."""
     return lambda n: (
         b'{"id":1,"' + field.encode() + b'":' + head + repeated * (n // len(repeated)) + tail + b"}"
     )
@@ -35,9 +38,7 @@ def _raw(head: bytes, repeated: bytes, tail: bytes = b"") -> Callable[[int], byt
 
 
 OPEN = b"[" * 60 + b'"' + b"[" * 60
-"""More brackets than may lie in one another, if those in strings counted, and a string
-that begins.
-"""
+"""More brackets than the depth limit allows if brackets in strings counted, and an open string."""
 
 FAMILIES: dict[str, Callable[[int], bytes]] = {
     "unterminated string with escaped quotes": _raw(OPEN, rb"\""),
@@ -114,7 +115,7 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
 }
 
 LISTS = ("tags", "lines", "prices", "stock")
-"""Families whose rows are large, too: a column of theirs is a list or a map."""
+"""Families with large rows, because a column of theirs is a list or a map."""
 
 
 def _refusal(strict: StrictJson, message: bytes) -> str | None:
@@ -126,8 +127,10 @@ def _refusal(strict: StrictJson, message: bytes) -> str | None:
 
 
 def main(size: int) -> None:
-    """The reason of each family, or null for a row: the strict way's for a message of
-    `size`, the decoder's for one that both ways see.
+    """Prints two reasons of each family, each null for a row.
+
+    The first is the strict decoder's for a message of `size` bytes. The second is the whole
+    decoder's for a message of a fifth of that.
     """
     reasons_by_family = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
@@ -145,9 +148,9 @@ def main(size: int) -> None:
 
 
 def peak(size: int, count: int, family: str) -> None:
-    """Rows and peak in MB, as the kernel saw it.
+    """Prints the number of rows and the process's peak memory in MB.
 
-    Not `ru_maxrss`, which a process takes over from the one that started it.
+    `ru_maxrss` isn't used, because a process inherits it from its parent.
     """
     model = Nested if family in LISTS else Scalars
     decoded = json_batch_decoder(Columns.of(model)).decode(

@@ -1,4 +1,4 @@
-"""The models that the tests of decoding share."""
+"""The models of the tests of JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Scalars(pp.DataFrameModel):
-    """Every type but lists and maps, all nullable but one."""
+    """A model with every type except lists and maps. Only `id` isn't nullable."""
 
     id: pl.Int64
     tiny: pl.Int8 = pp.Field(nullable=True)
@@ -32,7 +32,7 @@ class Scalars(pp.DataFrameModel):
 
 
 class Nested(pp.DataFrameModel):
-    """Lists and maps."""
+    """A model with lists and maps."""
 
     id: pl.Int64
     tags: pl.List(pl.String) = pp.Field(nullable=True)
@@ -45,7 +45,7 @@ class Nested(pp.DataFrameModel):
 
 
 class Connect(pp.DataFrameModel):
-    """What Kafka Connect writes in forms of its own, inside others too."""
+    """A model of values that Kafka Connect writes in its own forms, also nested."""
 
     id: pl.Int64
     price: pl.Decimal(20, 4) = pp.Field(nullable=True)

@@ -1,6 +1,4 @@
-"""Seeded schemas of any kinds, and JSON documents for them: whole ones, and broken ones
-made from these.
-"""
+"""Random models and JSON documents for them, whole and broken, from a seed."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ SCALARS = (
     pa.decimal128(5, 5),
 )
 ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-"""What may be an object, too."""
+"""A list of entries, which may be written as an object."""
 TEXTS = (
     "",
     "a",
@@ -79,7 +77,7 @@ TEXTS = (
 
 
 def columns_of(r: random.Random, max_columns: int = 8) -> Columns:
-    """Some columns of any types, at times nested; each is nullable but for a few."""
+    """Returns random columns of any types, some of them nested. Most are nullable."""
     names = r.sample(
         [*NAMES, *(f"field_{i}" for i in range(max_columns))], r.randint(1, max_columns)
     )
@@ -106,7 +104,13 @@ def _type(r: random.Random, depth: int) -> pa.DataType:
 
 
 def document(r: random.Random, columns: Columns, odd: float = 0.02) -> bytes:
-    """A document for the columns; a share of its values is `odd`: of any kind."""
+    """Returns a document for the columns.
+
+    Args:
+        r: the source of randomness.
+        columns: the columns.
+        odd: the share of values that are of a random kind.
+    """
     style = _Style(r, odd)
     fields = {
         c.name: style.value(c.type, c.epoch)
@@ -117,8 +121,9 @@ def document(r: random.Random, columns: Columns, odd: float = 0.02) -> bytes:
 
 
 def mutate(r: random.Random, document: bytes) -> bytes:
-    """The document with one to three small changes of its bytes, or with more before or
-    behind it.
+    """Returns the document with one to three small changes of its bytes.
+
+    A change may also add bytes before or after the document.
     """
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         document = r.choice(MUTATIONS)(r, document)
@@ -157,14 +162,14 @@ def _any_byte(r: random.Random, document: bytes) -> bytes:
 
 
 def _with_literal(r: random.Random, document: bytes) -> bytes:
-    """Another value in the place of what stands behind some colon."""
+    """Returns the document with a random literal in place of the text after some colon."""
     parts = document.split(b":")
     position = r.randrange(len(parts))
     return b":".join([*parts[:position], r.choice(LITERALS).encode(), *parts[position + 1 :]])
 
 
 def _repeat(r: random.Random, document: bytes) -> bytes:
-    """A stretch of it twice, as keys twice or a bracket too many."""
+    """Returns the document with a part repeated, for example a key or a bracket."""
     position, end = sorted((_random_position(r, document), _random_position(r, document)))
     return document[:end] + document[position:end] + document[end:]
 
@@ -187,7 +192,7 @@ MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 
 
 class _Style:
-    """How one producer writes: spaces, escapes, the order of fields."""
+    """The style of one producer: spaces, escapes and the order of fields."""
 
     def __init__(self, r: random.Random, odd: float) -> None:
         self._r = r

@@ -1,6 +1,4 @@
-"""No message stops a window: memory and effort are bounded, and whatever fails costs
-its own message at most.
-"""
+"""No message stops a window: memory and time are bounded, and a failure costs one message."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from windrow.ingest.schema.columns import Column, Columns
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200
-"""Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
+"""The timeout in seconds. Linear time takes some seconds; quadratic time would take hours."""
 
 
 def decoded(machine: BatchDecoder, messages: list[bytes]) -> Decoded:
@@ -34,7 +32,7 @@ def decoded(machine: BatchDecoder, messages: list[bytes]) -> Decoded:
 
 
 def verdicts(batch: Decoded) -> tuple[Any, ...]:
-    """All that a batch came to, comparable."""
+    """Returns the results of a batch in a comparable form."""
     return (
         repr(batch.rows.to_pylist()),
         batch.row_index,
@@ -45,7 +43,7 @@ def verdicts(batch: Decoded) -> tuple[Any, ...]:
 
 
 class Failing:
-    """A pass that can't do anything any more."""
+    """A compiled pass that raises an error for each batch."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -58,7 +56,7 @@ class Failing:
 
 
 class StrictBut:
-    """The strict way, with other values where it is told so."""
+    """The strict decoder, with other values for the messages that `instead` answers."""
 
     def __init__(self, strict: StrictJson, instead: Callable[[bytes], list[Any] | None]) -> None:
         self.strict, self.truncation, self.instead = strict, strict.truncation, instead
@@ -74,7 +72,7 @@ def without_pass(instead: Callable[[bytes], list[Any] | None]) -> BatchDecoder:
 
 
 def hostile(*arguments: str) -> Any:
-    """What the families of hostile messages came to, in a process of their own."""
+    """Returns the output of `tests.formats.json.hostile`, run in a process of its own."""
     command = [sys.executable, "-m", "tests.formats.json.hostile", *arguments]
     return json.loads(
         subprocess.run(
@@ -86,8 +84,9 @@ def hostile(*arguments: str) -> Any:
 @pytest.mark.long
 @pytest.mark.slow
 def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
-    """Every family of hostile messages ends, with the same verdict for a large message
-    and, by both ways, for a smaller one.
+    """Each family of hostile messages of a megabyte ends in linear time.
+
+    A smaller message of the family has the same verdict from the whole decoder.
     """
     reasons_by_family = hostile(str(1 << 20))
     assert {
@@ -115,7 +114,10 @@ def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
 def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(
     megabytes: int, count: int, family: str
 ) -> None:
-    """At most 32 bytes a byte of the largest message, beside what the process takes anyway."""
+    """A large message needs at most 32 bytes of memory for each of its bytes.
+
+    The memory that the process needs anyway isn't counted.
+    """
     rows, peak = hostile(str(megabytes << 20), str(count), family)
     assert rows == count
     assert peak < 400 + 32 * megabytes
@@ -125,8 +127,9 @@ def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(
 def test_where_the_pass_fails_the_strict_way_judges_alone(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Same rows, same dead letters; a warning says why it takes longer, and nothing of
-    a message.
+    """If the compiled pass fails, the strict decoder gives the same rows and dead letters.
+
+    A warning says why decoding is slow, and shows nothing of the messages.
     """
     messages = documents(300, 1)
     columns = Columns.of(Scalars)
@@ -139,7 +142,7 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
 
 
 def test_the_strict_way_counts_truncated_timestamps() -> None:
-    """As the compiled pass does: each message once, at its place."""
+    """Both decoders count truncated timestamps once for each message."""
     kind = pa.timestamp("us", tz="UTC")
     columns = Columns((Column("a", kind, nullable=True), Column("b", kind, nullable=True)))
     fine, coarse = (f'"2026-01-05T09:00:00.{part}Z"' for part in ("1234567", "123456"))
@@ -154,8 +157,9 @@ def test_the_strict_way_counts_truncated_timestamps() -> None:
 
 
 def test_memory_for_a_large_message_is_given_back() -> None:
-    """What millions of small values took of the pass's own memory doesn't stay for the
-    next batches; what any batch takes does.
+    """The compiled pass frees the extra memory that millions of small values needed.
+
+    It keeps the memory that ordinary batches need.
     """
     fast = JsonPass(Columns.of(Nested))
 
@@ -183,7 +187,10 @@ def test_memory_for_a_large_message_is_given_back() -> None:
 def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
     error: Exception, reason: str
 ) -> None:
-    """With the type of what was raised and no text of it; its neighbours are rows."""
+    """A message on which the strict decoder raises is a dead letter.
+
+    Its neighbours are rows. The detail names the exception's type and shows no text of it.
+    """
 
     def refuse(message: bytes) -> None:
         if message == b"bad":
@@ -199,7 +206,7 @@ def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
 
 
 def test_a_value_that_its_column_can_not_hold_is_a_dead_letter() -> None:
-    """Also where only the table's type shows it, after the strict way has passed it."""
+    """A value that its column can't hold is a dead letter, even if only Arrow notices it."""
     row: list[Any] = ["x", *[None] * (len(Columns.of(Nested).columns) - 1)]
     batch = decoded(
         without_pass(lambda message: row if b"9" in message else None),

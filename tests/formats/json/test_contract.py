@@ -1,4 +1,4 @@
-"""JSON keeps the contract of every format, on both of its ways."""
+"""JSON fulfils the contract of every format, with the compiled pass and the strict decoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 class TestScalars(DecoderContract):
-    """What is no list and no map."""
+    """A model without lists and maps."""
 
     GOOD: ClassVar = [
         b'{"id":1}',
@@ -41,7 +41,7 @@ class TestScalars(DecoderContract):
 
 
 class TestNested(TestScalars):
-    """Lists and maps."""
+    """A model with lists and maps."""
 
     GOOD: ClassVar = [
         b'{"id":1,"tags":["a"],"stock":{"x":1}}',

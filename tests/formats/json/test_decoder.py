@@ -1,4 +1,4 @@
-"""The decoder: each message of a batch ends in exactly one of rows, dead letters, dropped."""
+"""Each message of a batch is exactly one of these: rows, a dead letter, or dropped."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ MODEL = (
 
 
 def test_rows_and_dead_letters_of_one_valued() -> None:
-    """Rows keep the order of their messages, from both ways; each refusal names its
-    stage and reason.
+    """Rows keep their messages' order, whichever decoder takes them.
+
+    Each dead letter has its stage and reason.
     """
     values = [
         b'{"id":1}',
@@ -64,7 +65,10 @@ def test_rows_and_dead_letters_of_one_valued() -> None:
 
 
 def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
-    """Dropped is counted; an empty value and the document `null` are no tombstones."""
+    """Tombstones are dropped and counted if the spec says so.
+
+    An empty value and the document `null` are no tombstones.
+    """
     decoded = RowDecoder(
         ModelReference("models.py:Scalars", HERE), JsonEncoding(), on_null="drop"
     ).open()(messages_with([None, b'{"id":1}', None, b"null", b""]))
@@ -73,7 +77,7 @@ def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
-    """On both ways."""
+    """Messages with unknown fields are dead letters if the spec says so, in both decoders."""
     decoded = RowDecoder(
         ModelReference("models.py:Scalars", HERE), JsonEncoding(Reading(unknown="dead"))
     ).open()(messages_with([b'{"id":1}', b'{"id":1,"more":1}']))
@@ -81,7 +85,7 @@ def test_unknown_fields_die_where_the_spec_says_so() -> None:
 
 
 def test_lists_and_maps_become_rows() -> None:
-    """Of the declared Arrow types."""
+    """Lists and maps become rows of the declared Arrow types."""
     decoded = NESTED.open()(
         messages_with(
             [b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']
@@ -94,7 +98,7 @@ def test_lists_and_maps_become_rows() -> None:
 
 @pytest.mark.parametrize("values", [[], [None], [b"x"], [b'{"id":1}']])
 def test_batches_of_one_kind(values: list[bytes | None]) -> None:
-    """No messages, no rows, or no dead letters: the shapes stay the same."""
+    """The shapes are the same for a batch without messages, rows or dead letters."""
     decoded = SCALARS.open()(messages_with(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert len(decoded.dead_index) + decoded.rows.num_rows == len(values)
@@ -106,7 +110,10 @@ def test_batches_of_one_kind(values: list[bytes | None]) -> None:
 
 
 def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
-    """Workers live on between runs; a retry after a fix of the file sees the new one."""
+    """`open` reads a corrected model in the same process.
+
+    Workers outlive runs, so a retry after a fix must use the new file.
+    """
     (tmp_path / "m.py").write_text(MODEL)
     decoder = RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding())
     assert decoder.open()(messages_with([b'{"id":"x"}'])).rows.num_rows == 0
@@ -117,7 +124,7 @@ def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
 
 
 def test_a_used_decoder_travels() -> None:
-    """It is a recipe: what it built stays behind."""
+    """A used decoder can be pickled, because it is a recipe without its caches."""
     SCALARS.open()(messages_with([b'{"id":1}']))
     copy = pickle.loads(pickle.dumps(SCALARS))
     assert copy == SCALARS
@@ -125,7 +132,7 @@ def test_a_used_decoder_travels() -> None:
 
 
 def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
-    """No dead letters for the schema's mistakes."""
+    """A missing model raises SpecError and makes no dead letters."""
     with pytest.raises(SpecError, match="can't be read"):
         RowDecoder(ModelReference("gone.py:M", tmp_path), JsonEncoding()).open()(
             messages_with([b"{}"])
@@ -133,7 +140,7 @@ def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
 
 
 def test_monstrous_messages_among_good_ones() -> None:
-    """Each costs itself only."""
+    """Huge messages don't affect their neighbours."""
     decoded = SCALARS.open()(
         messages_with(
             [b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}']
@@ -152,7 +159,10 @@ def test_monstrous_messages_among_good_ones() -> None:
 def test_every_message_ends_in_exactly_one_place(
     seed: int, tombstones: list[int], on_null: Any
 ) -> None:
-    """rows + dead letters + dropped = messages, without overlap, in order."""
+    """Rows, dead letters and dropped messages add up to all messages, without overlap.
+
+    Rows and dead letters are in the order of messages.
+    """
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:
         values[i] = None

@@ -1,5 +1,6 @@
-"""The compiled pass takes only what the strict way takes, with the same values, and of
-whole documents nearly all.
+"""The compiled pass takes only what the strict decoder takes, with the same values.
+
+It takes nearly all whole documents.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COLUMNS = Columns.of(Scalars)
 DOCUMENTS = 2_000
-"""Of a part of the long test: a schema for every hundred."""
+"""The number of documents of a part of the long test. Each hundred has its own model."""
 
 
 class Both(onepass.Both):
-    """Also what was cut off of finer timestamps is counted."""
+    """Both decoders, which also agree about the messages with truncated timestamps."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.cut = list[bool]()
@@ -69,15 +70,16 @@ WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ig
 
 
 def both_of(kind: pa.DataType, epoch: str | None = None) -> Both:
-    """For a single column `a`."""
+    """Returns both decoders for a single nullable column `a`."""
     return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 @pytest.mark.parametrize("seed", range(3))
 def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
-    """Thousands of documents, half of them broken: never taken where the truth refuses,
-    and nearly all rows are taken.
+    """The compiled pass takes no document that the strict decoder refuses, and nearly all rows.
+
+    Half of the documents are broken.
     """
     fast, rows = WAYS[unknown].compare(documents(3_000, seed))
     assert fast > 0.97 * rows
@@ -85,8 +87,10 @@ def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
 
 @pytest.mark.sampled(2, of=550)
 def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
-    """Schemas of all kinds, nested, with odd names; documents in any order and style,
-    whole and broken: only what is right is taken.
+    """The compiled pass agrees with the strict decoder for random models and documents.
+
+    The models are of all kinds and nested, with odd names. The documents are in any style,
+    whole and broken.
     """
     fast = rows = 0
     for _ in range(DOCUMENTS // 100):
@@ -103,7 +107,7 @@ def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
             )
         )
         fast, rows = fast + counts[0], rows + counts[1]
-    # how many numbers there are that only the strict way tells, the dice say
+    # The share of numbers that only the strict decoder reads is random.
     assert fast > 0.6 * rows
     assert rows > 0.2 * DOCUMENTS
 
@@ -121,7 +125,7 @@ SPELT: dict[TimestampForm, str] = {
     "epoch_us": r"-?[1-9]\d{0,15}(\.\d)?",
     "epoch_ns": r"-?[1-9]\d{0,17}",
 }
-"""What timestamps of each form look like."""
+"""A pattern of the timestamps of each form."""
 
 
 @pytest.mark.some(2)
@@ -129,8 +133,9 @@ SPELT: dict[TimestampForm, str] = {
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> None:
-    """Whole ones are taken, wherever they stand, with the strict way's value; others
-    are not, where it doesn't take them.
+    """The compiled pass takes the chosen form of timestamps, at any depth, with right values.
+
+    It takes texts of another form only if the strict decoder takes them.
     """
     kinds = {"a": TIMESTAMP, "b": pa.struct([("x", TIMESTAMP)]), "c": pa.list_(TIMESTAMP)}
     both = Both(
@@ -162,7 +167,7 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
 
 @pytest.mark.parametrize("form", SPELT)
 def test_what_the_model_says_of_a_column_wins(form: TimestampForm) -> None:
-    """A column with a unit of its own has it whatever the spec says of the others."""
+    """A column's own unit overrides the spec's form of timestamps."""
     columns = Columns(
         tuple(
             Column(unit, TIMESTAMP, nullable=False, epoch=unit) for unit in ("s", "ms", "us", "ns")
@@ -176,8 +181,9 @@ def test_what_the_model_says_of_a_column_wins(form: TimestampForm) -> None:
 
 @pytest.mark.parametrize(("zone", "fast"), [("UTC", 1), ("Europe/Berlin", 0)])
 def test_a_zone_of_a_column(zone: str, fast: int) -> None:
-    """In UTC the pass takes what has no offset; what was written in other zones is left
-    to the strict way.
+    """The compiled pass takes timestamps without an offset in UTC only.
+
+    The strict decoder reads those of other zones.
     """
     columns = Columns(
         (
@@ -189,8 +195,9 @@ def test_a_zone_of_a_column(zone: str, fast: int) -> None:
 
 
 def test_a_message_with_several_that_are_finer_counts_once() -> None:
-    """In lists and structs, too; a message that isn't taken counts for nothing, and
-    where none may be finer, nothing is taken.
+    """A message with several truncated timestamps counts once, also in lists and structs.
+
+    A message that isn't taken counts nothing. With `finer: dead` no such message is taken.
     """
     kinds = {"a": TIMESTAMP, "b": pa.list_(pa.struct([("x", TIMESTAMP)])), "c": pa.int8()}
     columns = Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items()))
@@ -208,8 +215,9 @@ def test_a_message_with_several_that_are_finer_counts_once() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_lenient_documents(seed: int) -> None:
-    """What is taken strictly is the same row where values of other kinds will do; these
-    are left to the strict way.
+    """A lenient compiled pass makes the strict decoder's rows, and takes most of them.
+
+    The strict decoder reads the values of other kinds.
     """
     both = Both(COLUMNS, "ignore", Reading(lenient=True))
     fast, rows = both.compare(documents(3_000, seed))
@@ -218,8 +226,10 @@ def test_lenient_documents(seed: int) -> None:
 
 @pytest.mark.parametrize("value", ['{"":1}', '{"":{"":1}}'])
 def test_objects_that_stand_for_lists_have_room(value: str) -> None:
-    """Each key of such an object is an entry with a key and a value: many small ones
-    need more room than their bytes would say.
+    """The buffers have room for objects in place of lists of entries.
+
+    Each key of such an object makes an entry with a key and a value. Many small keys need more
+    room than their bytes suggest.
     """
     deep: pa.DataType = pa.int64()
     for _ in range(value.count("{")):
@@ -231,8 +241,9 @@ def test_objects_that_stand_for_lists_have_room(value: str) -> None:
 
 
 def test_objects_and_lists_as_texts() -> None:
-    """Where other kinds will do, a String takes them as they stand, at any depth, and
-    the pass sees as much as the strict way.
+    """A lenient String column takes objects and lists as their text, at any depth.
+
+    The compiled pass finds the same ignored fields as the strict decoder.
     """
     text, texts = pa.string(), pa.list_(pa.string())
     kinds = {
@@ -269,8 +280,9 @@ def test_objects_and_lists_as_texts() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_days_and_bytes_of_decimals(seed: int) -> None:
-    """Any bytes, any number of days, of any stated scale, as columns and inside others:
-    what is taken is as the strict way has it.
+    """Dates as days and decimals as bytes are read as the strict decoder reads them.
+
+    The bytes, days and scales are random, in columns and nested.
     """
     dice = random.Random(seed)
     for scale, kind in (
@@ -338,8 +350,9 @@ def test_days_and_bytes_of_decimals(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", schemas.SCALARS, ids=str)
 def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Random) -> None:
-    """As a column, in a struct, in a list and in a map: nine of ten at least, where
-    they are none that only the strict way can tell.
+    """The compiled pass takes at least nine of ten whole values of each kind, at any depth.
+
+    Floats are an exception: only the strict decoder can read many of them.
     """
     columns = Columns(
         tuple(
@@ -355,13 +368,13 @@ def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Ran
     fast, rows = Both(columns, "dead").compare(
         [schemas.document(dice, columns, odd=0) for _ in range(300)]
     )
-    # of subnormal and overlong numbers there are many among the floats
+    # Many of the floats are subnormal or have too many digits.
     assert fast > (0.25 if pa.types.is_floating(kind) else 0.9) * rows
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 def test_every_literal_under_every_key(unknown: Unknown) -> None:
-    """Each odd value in each column, under known, unknown, escaped and repeated names."""
+    """Both decoders agree about odd literals under known, unknown, escaped and repeated keys."""
     fast, rows = WAYS[unknown].compare(
         [f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS]
     )
@@ -374,8 +387,9 @@ ALONE = [*schemas.SCALARS, pa.list_(pa.int64()), pa.struct([("a", pa.int64())])]
 @pytest.mark.parametrize("kind", ALONE, ids=str)
 @pytest.mark.parametrize("nullable", [False, True])
 def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -> None:
-    """Every literal, with blanks around it, behind another and in half, is what it is as
-    the column's value in an object, and by both ways.
+    """A document that is the only column has the verdict of the same value inside an object.
+
+    The documents have spaces around them, a prefix, or a truncated end.
     """
     columns = Columns((Column("a", kind, nullable=nullable),))
     bare, inside = Both(columns, "dead", Reading(is_only_column=True)), Both(columns, "dead")
@@ -399,7 +413,11 @@ def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -
 
 
 def test_documents_of_one_byte_have_room() -> None:
-    """Each is an entry, or two: a batch of them needs more than its bytes would say."""
+    """The buffers have room for documents of one byte.
+
+    Each such document makes one or two entries, so a batch needs more room than its bytes
+    suggest.
+    """
     both = Both(
         Columns((Column("a", pa.decimal128(38, 0), nullable=False),)),
         "dead",
@@ -412,7 +430,7 @@ def test_documents_of_one_byte_have_room() -> None:
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 def test_every_pair_of_keys(unknown: Unknown) -> None:
-    """Duplicates are found whatever the spelling of the key and the space around it."""
+    """Duplicate keys are found, whatever their spelling and the space around them."""
     pairs = [
         f'{{"id":1,{a}:1,{b}{gap}:1}}'.encode()
         for a in KEYS
@@ -424,8 +442,9 @@ def test_every_pair_of_keys(unknown: Unknown) -> None:
 
 
 def test_equal_keys_in_different_objects_are_no_duplicates() -> None:
-    """In lists of structs, in maps beside each other, and in objects that no column is
-    for, one in another.
+    """Equal keys in different objects are no duplicates.
+
+    This holds for lists of structs, for adjacent maps, and for nested objects without a column.
     """
     both = Both(Columns.of(Nested), "ignore")
     good = [
@@ -441,8 +460,9 @@ def test_equal_keys_in_different_objects_are_no_duplicates() -> None:
 
 
 def test_whole_documents_are_all_taken() -> None:
-    """What producers really send needs no second look, compact or spaced, with or
-    without other fields.
+    """The compiled pass takes all documents of ordinary producers.
+
+    They are compact or spaced, with or without other fields.
     """
     whole_documents = [
         f'{{"id":{gap}1,{gap}{key}:{gap}{value}}}'.encode()
@@ -464,7 +484,7 @@ def test_whole_documents_are_all_taken() -> None:
 def test_any_mix_of_fields_with_any_bytes_in_between(
     fields: list[tuple[str, str]], noise: bytes, position: int
 ) -> None:
-    """The same for what Hypothesis thinks of."""
+    """Both decoders agree about any mix of fields with any bytes in between."""
     text = ("{" + ",".join(f"{k}:{v}" for k, v in fields) + "}").encode()
     WAYS["ignore"].compare([text, text[:position] + noise + text[position:]])
 
@@ -472,7 +492,7 @@ def test_any_mix_of_fields_with_any_bytes_in_between(
 @settings(max_examples=examples(100))
 @given(st.lists(st.binary(max_size=12), max_size=20))
 def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
-    """UTF-8 and escapes are judged as the strict way does."""
+    """The compiled pass accepts the same UTF-8 and escapes as the strict decoder."""
     both = both_of(pa.string())
     both.compare(
         [
@@ -484,8 +504,9 @@ def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
 
 
 def test_characters_at_the_edges_of_their_lengths() -> None:
-    """First and last of each length, and what is overlong, a surrogate, beyond the
-    last, or cut off; as bytes and escaped.
+    """The first and last character of each UTF-8 length are taken, as bytes and as escapes.
+
+    Overlong, truncated, surrogate and out-of-range characters are not.
     """
     edges = [0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
     good = [chr(code).encode() for code in edges]
@@ -524,10 +545,10 @@ def test_characters_at_the_edges_of_their_lengths() -> None:
 
 
 def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
-    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and
-    near the ends.
+    """The compiled pass reads nearly all doubles, exact to the last bit.
 
-    Nearly all are taken.
+    The literals have all exponents, up to 19 digits, halves between two doubles, and numbers
+    near the limits.
     """
     literals = [
         f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}"
@@ -548,8 +569,10 @@ def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
 def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> None:
-    """20 digits and more that are nothing modulo 2**64, wherever the point stands;
-    exponents that as many zeros behind the point undo.
+    """Numbers with 20 or more digits, and with huge exponents, are read correctly.
+
+    Some of these digits are 0 modulo 2**64, wherever the point is. Some exponents are cancelled
+    by zeros after the point.
     """
     overflowing = [
         str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)
@@ -572,7 +595,7 @@ def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> N
 
 
 def test_a_slice_with_nulls_and_nothing() -> None:
-    """Positions are those of the slice; nulls are not taken; no messages are no messages."""
+    """The positions in a slice count from its beginning. Nulls aren't taken."""
     messages = pa.array(
         [b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'],
         pa.binary(),
@@ -587,8 +610,9 @@ def test_a_slice_with_nulls_and_nothing() -> None:
 
 
 def test_a_message_that_is_left_leaves_nothing_behind() -> None:
-    """Whatever of it was written down before the doubt came: values, items, and what
-    its neighbours lack.
+    """A message that the compiled pass leaves leaves no values in its buffers.
+
+    These are values, items, and the marks of missing columns.
     """
     both = Both(Columns.of(Nested), "ignore")
     refused = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'  # noqa: E501
@@ -606,7 +630,7 @@ def test_a_message_that_is_left_leaves_nothing_behind() -> None:
 
 
 def test_monstrous_messages_cost_only_themselves() -> None:
-    """Deep nesting and ten million digits neither crash nor hang, and their neighbours are rows."""
+    """Deep nesting and ten million digits don't crash or hang, and the neighbours are rows."""
     monsters = [
         b"[" * 100_000,
         b'{"id":' + b"9" * 10_000_000 + b"}",
@@ -621,7 +645,7 @@ def test_monstrous_messages_cost_only_themselves() -> None:
 
 
 def test_depth_is_what_the_strict_way_takes() -> None:
-    """Around the limit: what is one too deep is not taken, what is shallow enough is."""
+    """Messages are taken up to the depth limit, and refused one level beyond it."""
     arrays = [
         b'{"id":1,"more":' + b"[" * n + b"]" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)
     ]
@@ -633,10 +657,13 @@ def test_depth_is_what_the_strict_way_takes() -> None:
 
 
 def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
-    """Who knows the hash can make keys that all begin their search at one place: then
-    the message is left, and is a row all the same.
+    """The search for a key has a bounded number of steps, even if the keys' hashes collide.
+
+    1. Someone who knows the hash can make keys that all start their search at the same slot.
+    2. The compiled pass then leaves the message.
+    3. The strict decoder makes it a row.
     """
-    room, unknown_object = 4_096, 2  # the second object of the first message
+    room, unknown_object = 4_096, 2  # The second object of the first message.
 
     def slot_of(key: bytes) -> int:
         mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(
@@ -657,7 +684,7 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
 
 
 def main() -> None:
-    """What is checked with bounds."""
+    """Compares both decoders on random documents, in a process that checks the bounds of arrays."""
     dice = random.Random(os.environ.get("SEED", "1"))
     for unknown in ("ignore", "dead"):
         WAYS[unknown].compare(documents(1_500, dice.randrange(1 << 30)))

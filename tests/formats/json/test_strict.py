@@ -1,4 +1,4 @@
-"""Strict JSON, line by line of the table in the design: one message at a time."""
+"""The strict JSON decoder, one message at a time."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ TAKES = {
 def decode(
     message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore"
 ) -> list[Any]:
-    """By a decoder that the test itself makes: what is made while this is imported is
-    told of no mutant (`tests/mutants`).
+    """Decodes a message with a decoder that is made inside the test.
+
+    Mutation tests (`tests/mutants`) don't see decoders that are made at import.
     """
     return StrictJson(columns, Reading(unknown=unknown)).decode(
         message if isinstance(message, bytes) else message.encode()
@@ -55,7 +56,7 @@ def decode(
 
 
 def take(name: str, literal: str) -> Any:
-    """The value of one column."""
+    """Returns the value of one column."""
     text = f'{{"{name}":{literal}}}' if name == "id" else f'{{"id":1,"{name}":{literal}}}'
     return decode(text)[NAMES.index(name)]
 
@@ -63,14 +64,14 @@ def take(name: str, literal: str) -> Any:
 def refusal(
     message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore"
 ) -> tuple[str, str]:
-    """Reason and detail."""
+    """Returns the reason and the detail of a refusal."""
     with pytest.raises(RefusedValueError) as caught:
         decode(message, columns, unknown)
     return caught.value.reason, caught.value.detail
 
 
 def refused(name: str, literal: str) -> str:
-    """The reason for one column."""
+    """Returns the reason of the refusal of one column's value."""
     return refusal(f'{{"id":1,"{name}":{literal}}}' if name != "id" else f'{{"id":{literal}}}')[0]
 
 
@@ -79,7 +80,10 @@ def refused(name: str, literal: str) -> str:
     [(column, kind) for column, takes in TAKES.items() for kind in JSON if kind not in takes],
 )
 def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> None:
-    """Nothing is cast: the detail says what was expected, what came and where."""
+    """A value of a wrong type is refused.
+
+    The detail has the expected type, the found type and the path.
+    """
     reason, detail = refusal(
         f'{{"id":1,"{column}":{JSON[kind]}}}' if column != "id" else f'{{"id":{JSON[kind]}}}'
     )
@@ -127,7 +131,7 @@ def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> Non
     ],
 )
 def test_exact_values_are_taken(column: str, literal: str, value: object) -> None:
-    """What fits is taken as it is."""
+    """A value that fits its column is taken unchanged."""
     converted = take(column, literal)
     assert (converted, type(converted)) == (value, type(value))
 
@@ -170,7 +174,7 @@ def test_exact_values_are_taken(column: str, literal: str, value: object) -> Non
     ],
 )
 def test_inexact_values_are_refused(column: str, literal: str, reason: str) -> None:
-    """Nothing is rounded or guessed."""
+    """A value that would be rounded or guessed is refused."""
     assert refused(column, literal) == reason
 
 
@@ -207,12 +211,15 @@ def test_inexact_values_are_refused(column: str, literal: str, reason: str) -> N
     ],
 )
 def test_documents_that_are_none_are_refused(message: bytes, reason: str) -> None:
-    """Syntax, encoding and duplicate keys, wherever they are in the message."""
+    """A broken document is refused: syntax, encoding and duplicate keys, at any place."""
     assert refusal(message)[0] == reason
 
 
 def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
-    """By the spec's word, also where no column is for them; other misspellings stay none."""
+    """Bare NaN and infinities are taken if the spec says so, also in fields without a column.
+
+    Other spellings of them are malformed JSON.
+    """
     columns = Columns((Column("a", pa.float64(), nullable=True),))
     strict = StrictJson(columns, Reading(non_numeric=True))
     document = b'{"more":[NaN,-Infinity],"a":%s}'
@@ -246,9 +253,7 @@ def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
     ],
 )
 def test_what_is_no_document_has_no_path(message: bytes, reason: str, detail: str) -> None:
-    """The detail says what is wrong, and where in the bytes or the text that is known;
-    nothing of the schema is named.
-    """
+    """The detail of a broken document has its position if known, and no path of the model."""
     with pytest.raises(RefusedValueError) as caught:
         decode(message)
     assert caught.value.args == (reason, detail, "")
@@ -267,7 +272,7 @@ def test_what_is_no_document_has_no_path(message: bytes, reason: str, detail: st
     ],
 )
 def test_the_detail_of_a_missing_value(message: bytes, reason: str, detail: str) -> None:
-    """No object at all, an object without the field, or null in it: who sent it must know which."""
+    """The detail of a missing value tells whether the object, the field or the value is missing."""
     assert refusal(message) == (reason, detail)
 
 
@@ -301,12 +306,12 @@ def test_the_detail_of_a_missing_value(message: bytes, reason: str, detail: str)
     ],
 )
 def test_the_detail_gives_the_path_inside_structs(message: str, detail: str) -> None:
-    """Names of the schema only: others may be data."""
+    """The path in a detail has only names of the model, because other names may be data."""
     assert refusal(message)[1] == detail
 
 
 def test_lists_and_maps_are_taken() -> None:
-    """The same rules inside; nulls inside are nulls."""
+    """Values in lists and maps follow the same rules, and nulls in them are nulls."""
     message = b'{"id":1,"tags":["a",null],"lines":[{"sku":"s","price":1.50},null,{}],"stock":{"x":1,"y":null}}'  # noqa: E501
     lines = [{"sku": "s", "price": Decimal("1.5")}, None, {"sku": None, "price": None}]
     assert decode(message, NESTED) == [1, ["a", None], lines, [("x", 1), ("y", None)]]
@@ -334,7 +339,7 @@ def test_lists_and_maps_are_taken() -> None:
     ],
 )
 def test_the_detail_gives_the_path_inside_lists_and_maps(field: str, detail: str) -> None:
-    """Positions in lists; the keys of a map are data and aren't shown."""
+    """The path in a detail has positions in lists, but no keys of maps, because keys are data."""
     assert refusal(f'{{"id":1,{field}}}', NESTED)[1] == detail
 
 
@@ -343,13 +348,13 @@ def test_the_detail_gives_the_path_inside_lists_and_maps(field: str, detail: str
     ['{"id":1,"more":2}', '{"id":1,"place":{"more":1}}', '{"id":1,"place":{"geo":{"more":1}}}'],
 )
 def test_unknown_fields(message: str) -> None:
-    """Ignored, or refused at any depth of the schema."""
+    """Unknown fields are ignored, or refused at any depth of the model."""
     assert decode(message)[0] == 1
     assert refusal(message, SCALARS, "dead")[0] == "unknown_field"
 
 
 def test_unknown_fields_inside_lists_and_maps() -> None:
-    """Also there."""
+    """Unknown fields inside lists and maps are refused too."""
     assert refusal('{"id":1,"lines":[{},{"more":1}]}', NESTED, "dead") == (
         "unknown_field",
         "Object holds a field that the schema doesn't name - at $.lines[1]",
@@ -370,13 +375,13 @@ def test_unknown_fields_inside_lists_and_maps() -> None:
     ],
 )
 def test_a_wrong_type_holds_no_unknown_field(field: str, detail: str) -> None:
-    """What is refused is that the value is of another type, whatever lies in it."""
+    """A value of a wrong type is refused for its type, even if it contains unknown fields."""
     columns = SCALARS if field.startswith(('"tiny', '"place')) else NESTED
     assert refusal(f'{{"id":1,{field}}}', columns, "dead") == ("wrong_type", detail)
 
 
 def test_unknown_fields_inside_a_map_of_structs() -> None:
-    """A map's keys are data, the fields of its values are the schema's."""
+    """The keys of a map are data, but the fields of its structs must be in the model."""
 
     class Shops(pp.DataFrameModel):
         shops: pl.List(pl.Struct({"key": pl.String, "value": pl.Struct({"n": pl.Int64})})) = (
@@ -397,10 +402,10 @@ def test_unknown_fields_inside_a_map_of_structs() -> None:
 
 
 def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
-    """Whole documents and broken ones: what isn't JSON by RFC 8259 is so for msgspec,
-    too, and nothing else is.
+    """msgspec agrees about which documents are JSON by RFC 8259.
 
-    Depth and keys that are there twice are judged here first, and integers have an end there.
+    Two differences are expected: the strict decoder judges depth and duplicate keys first, and
+    msgspec limits integers.
     """
     strict, reference = StrictJson(SCALARS), msgspec.json.Decoder(float_hook=str)
     for document in documents(3_000, dice.randrange(1 << 32)):
@@ -421,8 +426,9 @@ def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
 
 
 def test_depth_is_counted_not_recursed() -> None:
-    """100,000 brackets are a refusal, as is a little more than the limit; brackets in
-    strings don't count.
+    """A message with 100,000 brackets, or with slightly more than the limit, is refused.
+
+    Brackets in strings don't count.
     """
     for message in (
         b"[" * 100_000,
@@ -444,9 +450,7 @@ def test_depth_is_counted_not_recursed() -> None:
 
 @pytest.mark.parametrize("closed", [b"[]", b"{}", b'{"a":[]}', b'"["', b'"\\"["'])
 def test_what_was_closed_is_no_depth(closed: bytes) -> None:
-    """Beside however many others, objects and arrays lie in one another as deep as they
-    do: at the limit, and one deeper.
-    """
+    """Closed objects and arrays don't add to the depth: the limit is exact among many siblings."""
     siblings = (closed + b",") * 150
     for deeper, is_taken in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
         message = b'{"id":1,"more":[' + siblings + b"[" * deeper + b"]" * deeper + b"]}"
@@ -461,12 +465,15 @@ def test_what_was_closed_is_no_depth(closed: bytes) -> None:
     [("id", ""), ("amount", ""), ("price", ""), ("price", ".5"), ("ms", ""), ("at", "")],
 )
 def test_numbers_of_ten_million_digits_are_refused(column: str, end: str) -> None:
-    """They are never turned into Python integers, which takes quadratic time."""
+    """A number of ten million digits is refused, and never parsed as a Python integer.
+
+    Python's parser would take quadratic time.
+    """
     assert refused(column, "9" * 10_000_000 + end) in {"out_of_range", "wrong_type"}
 
 
 def test_no_detail_shows_a_value() -> None:
-    """Not even where the refused value is a key, a number or a piece of broken text."""
+    """No detail shows a value, even if the value is a key, a number or broken text."""
     secrets = [
         '{"id":"hunter2"}',
         '{"id":1,"price":"hunter2"}',
@@ -480,7 +487,7 @@ def test_no_detail_shows_a_value() -> None:
 
 
 def test_a_column_named_like_another_ones_path() -> None:
-    """`a.b` is a name, not a path."""
+    """A column with the name `a.b` reads the field `a.b`, not the path."""
 
     class Dotted(pp.DataFrameModel):
         x: pl.Int64 = pp.Field(alias="a.b", nullable=True)
@@ -498,7 +505,7 @@ LENIENT = Reading(lenient=True)
 def value_of(
     kind: pa.DataType, literal: str, reading: Reading = LENIENT, unknown: Unknown = "ignore"
 ) -> Any:
-    """The value of a column `a`, the only one."""
+    """Returns the value of the only column `a`."""
     columns = Columns((Column("a", kind, nullable=True),))
     return StrictJson(columns, replace(reading, unknown=unknown)).decode(
         f'{{"a":{literal}}}'.encode()
@@ -509,8 +516,10 @@ def value_of(
     "text", ["{}", "[ ]", '{"b" : [1.50, "\\n"]}', '[{"é":-0},\t"٢"]', f'["é",{"9" * 5_000}]']
 )
 def test_a_string_takes_an_object_or_a_list_as_it_stands(text: str) -> None:
-    """Where other kinds will do: as a column, and in lists, maps and structs; what is
-    beside it is read as ever.
+    """A lenient String column takes an object or a list as its text.
+
+    This holds in lists, maps and structs too. Values of other types are read by the ordinary
+    rules.
     """
     assert value_of(TEXT, text) == text
     assert value_of(pa.list_(TEXT), f'[{text}, "y", null,{text}]') == [text, "y", None, text]
@@ -572,9 +581,7 @@ def test_a_string_takes_an_object_or_a_list_as_it_stands(text: str) -> None:
 def test_a_string_alone_takes_them(
     kind: pa.DataType, literal: str, reading: Reading, reason: str, detail: str
 ) -> None:
-    """Where other kinds will do; beside it types are as strict as ever, and digits are
-    those of ASCII.
-    """
+    """Only String columns take objects and lists. Other types stay strict, and digits are ASCII."""
     with pytest.raises(RefusedValueError) as caught:
         value_of(kind, literal, reading)
     assert (caught.value.reason, caught.value.detail) == (reason, detail)
@@ -603,14 +610,20 @@ def test_a_string_alone_takes_them(
 def test_each_place_is_read_by_its_own_rules(
     kind: pa.DataType, inside: Reading, literal: str, value: object
 ) -> None:
-    """As a message's own schema may state them for a field, for items and for a map's values."""
+    """A field, an item and a map's value can each have their own rules.
+
+    A message's schema may state them.
+    """
     assert value_of(kind, literal, Reading(fields=(("a", inside),))) == value
     with pytest.raises(RefusedValueError, match="Expected"):
         value_of(kind, literal, EXACT)
 
 
 def test_unknown_fields_inside_entries_that_are_written_as_an_object() -> None:
-    """Its keys are data, the fields of its values are the schema's."""
+    """The keys of an object that replaces a list of entries are data.
+
+    Unknown fields in its values are refused.
+    """
     inner = pa.struct([("n", pa.int8())])
     kind = pa.list_(pa.struct([("key", TEXT), ("value", inner)]))
     assert value_of(kind, '{"k":{"n":1}}', EXACT, "dead") == [{"key": "k", "value": {"n": 1}}]
@@ -623,7 +636,7 @@ def test_unknown_fields_inside_entries_that_are_written_as_an_object() -> None:
 
 
 def test_timestamps_by_what_the_columns_say() -> None:
-    """Of a column's own zone; what is finer is cut off, and noted, or refused."""
+    """A timestamp is read in its column's zone. A finer one is cut and noted, or refused."""
     columns = Columns((Column("a", TIMESTAMP, nullable=True, zone="Etc/GMT-1"),))
     strict, message = StrictJson(columns), b'{"a":"1970-01-01 01:00:00.0000019"}'
     assert (strict.decode(message), strict.truncation.done) == ([1], True)

@@ -1,5 +1,6 @@
-"""One JSON value becomes one value of a column, or a refusal with its reason and path:
-each bound has its own small case.
+"""One JSON value becomes one value of a column, or a refusal with its reason and path.
+
+Each limit has its own small case.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 def convert_value(
     kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
 ) -> object:
-    """What a column of this type gets."""
+    """Returns the value that a column of this type gets."""
     return converter(kind, epoch, reading)(value, "$.a")
 
 
 def refused(
     kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
 ) -> tuple[str, str]:
-    """Reason and detail."""
+    """Returns the reason and the detail of the refusal."""
     with pytest.raises(RefusedValueError) as error:
         convert_value(kind, value, epoch, reading)
     return error.value.reason, error.value.detail
@@ -44,9 +45,7 @@ def refused(
     ("path", "detail"), [("$.a[3]", "Expected this - at $.a[3]"), ("", "Expected this")]
 )
 def test_a_refusal_comes_out_of_another_process_as_it_was(path: str, detail: str) -> None:
-    """Reason and detail, which says where if there is a path, survive pickling on the
-    way from a Spark worker.
-    """
+    """A RefusedValueError survives pickling, so it can come from a Spark worker."""
     for refusal in (
         RefusedValueError("wrong", "Expected this", path),
         pickle.loads(pickle.dumps(RefusedValueError("wrong", "Expected this", path))),
@@ -60,7 +59,7 @@ def test_a_refusal_comes_out_of_another_process_as_it_was(path: str, detail: str
 
 
 def test_a_short_literal_is_an_integer_and_a_long_one_is_kept() -> None:
-    """Up to a sign and the 19 digits of 2**63."""
+    """An integer literal of up to 20 characters becomes an int; a longer one, a LongInteger."""
     assert integer("9" * 20) == 10**20 - 1
     assert (integer("9" * 21), type(integer("9" * 21))) == ("9" * 21, LongInteger)
     assert type(integer("-" + "9" * 19)) is int
@@ -68,7 +67,7 @@ def test_a_short_literal_is_an_integer_and_a_long_one_is_kept() -> None:
 
 @pytest.mark.parametrize("bits", BOUNDS)
 def test_integers_end_where_their_bits_do(bits: int) -> None:
-    """Both ends are taken, one beyond either isn't."""
+    """An integer column takes exactly the integers of its bits."""
     kind, top = getattr(pa, f"int{bits}")(), BOUNDS[bits]
     assert [convert_value(kind, n) for n in (top, -top - 1)] == [top, -top - 1]
     for beyond in (top + 1, -top - 2):
@@ -85,7 +84,10 @@ def test_integers_end_where_their_bits_do(bits: int) -> None:
 
 @pytest.mark.parametrize(("bits", "digits"), [(64, 53), (32, 24)])
 def test_an_integer_is_the_nearest_float(bits: int, digits: int) -> None:
-    """However large it is: so doubles are written by JavaScript and Go."""
+    """An integer of any size becomes the nearest float.
+
+    JavaScript and Go write doubles so.
+    """
     kind = getattr(pa, f"float{bits}")()
     for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
         assert [convert_value(kind, number) for number in (n, -n, LongInteger(n))] == [
@@ -105,8 +107,9 @@ def test_an_integer_is_the_nearest_float(bits: int, digits: int) -> None:
 
 
 def test_a_single_is_smaller_than_a_double() -> None:
-    """What a double holds may be too much for it; else it is the nearest one, by the
-    digits and not by the double.
+    """A float32 takes the nearest value by the digits, not by way of the double.
+
+    A number that fits a double may be too large for it.
     """
     assert convert_value(pa.float64(), b"1e39") == 1e39
     assert convert_value(pa.float32(), b"3e38") == np.float32(3e38)
@@ -155,7 +158,7 @@ def test_a_single_is_smaller_than_a_double() -> None:
     ],
 )
 def test_decimals_by_their_digits(value: object, expected: str) -> None:
-    """Of five digits, two after the point: what fits is exact, whatever way it is written."""
+    """A Decimal(5, 2) takes numbers that fit exactly, however they are written."""
     assert convert_value(pa.decimal128(5, 2), value) == Decimal(expected)
 
 
@@ -164,7 +167,7 @@ def test_decimals_by_their_digits(value: object, expected: str) -> None:
     [(b"0.01", "0.01"), (b"-0.99", "-0.99"), ("0.10", "0.1"), (b"99e-2", "0.99"), (b"0", "0")],
 )
 def test_a_decimal_may_have_all_its_digits_after_the_point(value: object, expected: str) -> None:
-    """Zeros before the first digit that counts are none of its digits."""
+    """A Decimal(2, 2) doesn't count zeros before the first significant digit."""
     assert convert_value(pa.decimal128(2, 2), value) == Decimal(expected)
     assert refused(pa.decimal128(2, 2), b"1") == (
         "out_of_range",
@@ -195,8 +198,9 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
     ],
 )
 def test_what_is_no_such_decimal(value: object, reason: str, detail: str) -> None:
-    """Too large, too fine, too long to be computed with, or no number; the detail says
-    what the column holds.
+    """A value that is too large, too fine, too long or no number is refused.
+
+    The detail says what the column holds.
     """
     assert refused(pa.decimal128(5, 2), value) == (reason, f"{detail} - at $.a")
 
@@ -225,7 +229,7 @@ def test_what_is_no_such_decimal(value: object, reason: str, detail: str) -> Non
     ],
 )
 def test_instants_in_microseconds(text: str, micros: int) -> None:
-    """Since 1970, in UTC."""
+    """Timestamps become microseconds since 1970 in UTC."""
     assert convert_value(pa.timestamp("us", tz="UTC"), text) == micros
 
 
@@ -266,8 +270,9 @@ CALENDAR, YEARS = (
     ],
 )
 def test_what_is_no_instant(value: object, reason: str, detail: str) -> None:
-    """Without an offset, of another form, or outside the calendar; the detail says
-    which, and where.
+    """A timestamp without an offset, of another form or outside the calendar is refused.
+
+    The detail gives the reason and the path.
     """
     assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{detail} - at $.a")
 
@@ -287,8 +292,9 @@ def test_what_is_no_instant(value: object, reason: str, detail: str) -> None:
     ],
 )
 def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micros: int) -> None:
-    """It is cut to the microsecond before, also before 1970, and that is said; or it is
-    refused where the spec wants that.
+    """A finer timestamp is rounded down to the microsecond and noted, also before 1970.
+
+    With `finer: dead` it is refused.
     """
     kind, cut = pa.timestamp("us", tz="UTC"), Truncation("truncate")
     assert (converter(kind, unit, EXACT, cut)(value, "$.a"), cut.done) == (micros, True)
@@ -305,7 +311,7 @@ def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micro
     [("2026-01-05T09:00:00.123456000Z", None), (b"1.500000", "s"), (b"15e-1", "ms"), (1_000, "ns")],
 )
 def test_what_is_no_finer_loses_nothing(value: object, unit: str | None) -> None:
-    """However many zeros stand behind it."""
+    """Trailing zeros beyond the microsecond don't count as truncation."""
     cut = Truncation("truncate")
     converter(pa.timestamp("us", tz="UTC"), unit, EXACT, cut)(value, "$.a")
     assert not cut.done
@@ -330,10 +336,10 @@ TWICE = (
     ],
 )
 def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> None:
-    """Without an offset it is what the zone's clocks showed; what they showed twice or
-    never is refused.
+    """A timestamp without an offset is read in the stated zone.
 
-    A column's own zone wins.
+    Local times that occur twice or never are refused. The column's own zone overrides the
+    spec's.
     """
     kind, berlin = pa.timestamp("us", tz="UTC"), Reading(zone="Europe/Berlin")
     for zone, reading in (
@@ -358,8 +364,9 @@ FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
 def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
-    """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text
-    is taken for it.
+    """An epoch is an integer of its unit, in the years 1 to 9999, and is read exactly.
+
+    A text is refused.
     """
     kind, unit_per_second = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
     for value, micros in (
@@ -384,7 +391,7 @@ def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
 
 
 def test_days_and_others_are_taken_as_they_are() -> None:
-    """And nothing else for them."""
+    """Dates and other plain types are taken unchanged, and values of other types are refused."""
     assert convert_value(pa.date32(), "2026-02-28") == date(2026, 2, 28)
     assert refused(pa.date32(), "2026-02-29") == (
         "out_of_range",
@@ -401,9 +408,9 @@ def test_days_and_others_are_taken_as_they_are() -> None:
 
 
 def test_the_path_leads_into_structs_lists_and_maps() -> None:
-    """By names of the schema and positions; a map's keys are data.
+    """The path has names of the model and positions. Keys of maps are data and aren't shown.
 
-    A null in a place that may hold one is one.
+    A null in a nullable place stays null.
     """
     kind = pa.struct([("l", pa.list_(pa.int8())), ("m", pa.map_(pa.string(), pa.int8()))])
     assert convert_value(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {
@@ -459,15 +466,17 @@ MICROS = 1_767_603_600_000_000
 def test_a_value_of_another_kind_that_says_the_same(
     kind: pa.DataType, value: object, expected: object
 ) -> None:
-    """Where a spec is lenient: numbers in strings, whole numbers however written, and
-    for strings what stands in the message.
+    """A lenient spec takes numbers in strings, and whole numbers in any form.
+
+    A String column takes the text of the message.
     """
     assert repr(convert_value(kind, value, reading=LENIENT)) == repr(expected)
 
 
 def test_floats_that_are_no_numbers() -> None:
-    """Where a spec takes them, bare and in quotes, by these three names; of other columns
-    they are no values, nor without the spec's word.
+    """NaN and the infinities are taken by three names, bare or in quotes, if the spec says so.
+
+    Only float columns take them.
     """
     bare = [float(name) for name in ("nan", "inf", "-inf")]
     for lenient in (False, True):
@@ -521,12 +530,12 @@ def test_floats_that_are_no_numbers() -> None:
 def test_what_would_lose_something_is_refused_all_the_same(
     kind: pa.DataType, value: object, reason: str
 ) -> None:
-    """A fraction, what is too large, and whatever would need a guess."""
+    """A lenient spec still refuses a value that would lose digits, is too large or is ambiguous."""
     assert refused(kind, value, reading=LENIENT)[0] == reason
 
 
 def test_leniency_reaches_into_structs_lists_and_maps() -> None:
-    """As strictness does."""
+    """Leniency applies inside structs, lists and maps too."""
     kind = pa.struct([("a", pa.list_(pa.int8())), ("b", pa.map_(pa.string(), pa.string()))])
     assert convert_value(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {
         "a": [1],
@@ -557,9 +566,9 @@ def test_leniency_reaches_into_structs_lists_and_maps() -> None:
     ],
 )
 def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> None:
-    """As SQL writes them, in UTC unless they say another offset; and as numbers, in lists as well.
+    """Timestamps are read in SQL's form, in UTC or with an offset, and as numbers.
 
-    The model's own unit wins.
+    This holds in lists too. The column's own unit overrides the spec's form.
     """
     kind, reading = pa.timestamp("us", "UTC"), Reading(form)
     assert convert_value(kind, value, reading=reading) == micros
@@ -581,7 +590,7 @@ def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> Non
     ],
 )
 def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -> None:
-    """Nothing is tried in turn: what isn't as the spec says is refused."""
+    """Only the spec's form of timestamps is taken; no other form is tried."""
     assert refused(pa.timestamp("us", "UTC"), value, reading=Reading(form))[0] == reason
 
 
@@ -596,7 +605,7 @@ def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -
     ],
 )
 def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
-    """Of the same type, so that it is judged the same."""
+    """A number in a text has the same value and type as the parser gives it."""
     converted = number_in(text, "$.a")
     assert (converted, type(converted)) == (number, type(number))
 
@@ -605,7 +614,7 @@ BYTES = Reading(decimals="base64", dates="epoch_days")
 
 
 def unscaled(number: int) -> str:
-    """As Connect writes it."""
+    """Returns an unscaled decimal in base64, as Connect writes it."""
     return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big")).decode()
 
 
@@ -628,7 +637,7 @@ def unscaled(number: int) -> str:
     ],
 )
 def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> None:
-    """Of the scale that is stated, or the column's; a number has its digits all the same."""
+    """Decimals as bytes have the stated scale or the column's. A number keeps its own digits."""
     assert convert_value(pa.decimal128(5, 2), value, reading=reading) == Decimal(expected)
 
 
@@ -652,7 +661,7 @@ def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> No
     ],
 )
 def test_bytes_that_are_no_such_decimal(value: object, scale: int | None, reason: str) -> None:
-    """Nothing is rounded, and no scale is guessed."""
+    """A decimal as bytes that doesn't fit is refused. Nothing is rounded or guessed."""
     assert (
         refused(pa.decimal128(5, 2), value, reading=Reading(decimals="base64", scale=scale))[0]
         == reason
@@ -660,9 +669,9 @@ def test_bytes_that_are_no_such_decimal(value: object, scale: int | None, reason
 
 
 def test_a_date_as_days() -> None:
-    """From the first day of the year 1 to the last one of 9999; a text is none.
+    """A date as days lies between the first day of year 1 and the last day of 9999.
 
-    A text may have a Z behind it.
+    A text of digits is refused. A date as text may end with Z.
     """
     assert [
         convert_value(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)
@@ -688,7 +697,7 @@ def test_a_date_as_days() -> None:
 
 
 def test_every_form_holds_at_any_depth() -> None:
-    """In structs, lists and maps values are written as they are in columns."""
+    """The forms of values apply inside structs, lists and maps too."""
     inner = pa.struct(
         [("day", pa.date32()), ("price", pa.decimal128(5, 2)), ("at", pa.timestamp("us", "UTC"))]
     )
@@ -708,9 +717,9 @@ def test_every_form_holds_at_any_depth() -> None:
 
 
 def test_a_list_of_entries_may_be_an_object() -> None:
-    """With a key and a value of any type, at any depth; then it is a map.
+    """A list of entries may be written as an object, with values of any type, at any depth.
 
-    As a list it is as any other.
+    A list of entries that is written as a list is read as usual.
     """
     entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
     assert convert_value(pa.struct([("tags", entries)]), {"tags": {"a": 1, "b": None}}) == {
@@ -771,7 +780,7 @@ DIGITS = "Expected a number of at most 1,000 digits"
 def test_the_detail_where_values_are_of_other_forms(
     kind: pa.DataType, value: object, reading: Reading, reason: str, detail: str
 ) -> None:
-    """What was expected, and where."""
+    """The detail of other forms has the expected form and the path."""
     assert refused(kind, value, reading=reading) == (reason, f"{detail} - at $.a")
 
 
@@ -788,7 +797,7 @@ def test_the_detail_where_values_are_of_other_forms(
     ],
 )
 def test_what_is_cut_is_noted_at_any_depth(kind: pa.DataType, value: object) -> None:
-    """Or refused, where the spec wants that; a number in a string is no exception."""
+    """Truncation is noted at any depth, also for numbers in strings; or the value is refused."""
     cut, reading = Truncation("truncate"), Reading("epoch_ms", lenient=True)
     converter(kind, None, reading, cut)(value, "$.a")
     assert cut.done
@@ -797,7 +806,7 @@ def test_what_is_cut_is_noted_at_any_depth(kind: pa.DataType, value: object) -> 
 
 
 def test_fields_of_structs_may_have_a_unit_and_a_zone() -> None:
-    """As columns do that they were made of."""
+    """Fields of structs may have a unit and a zone, as the columns that they come from."""
     ms = field_of(Column("ms", TIMESTAMP, nullable=True, epoch="ms"))
     berlin = field_of(Column("at", TIMESTAMP, nullable=True, zone="Europe/Berlin"))
     assert convert_value(pa.struct([ms, berlin]), {"ms": 7, "at": "1970-01-01 01:00"}) == {
@@ -807,13 +816,16 @@ def test_fields_of_structs_may_have_a_unit_and_a_zone() -> None:
 
 
 def test_what_a_message_states_wins() -> None:
-    """Over a column's own unit, be it another or none."""
+    """The unit that a message states overrides the column's own unit."""
     assert Reading("epoch_us", stated=True).unit("ms") == "us"
     assert Reading(stated=True).unit("ms") is None
 
 
 def test_rules_of_a_place_are_its_own_or_those_around_it() -> None:
-    """Without what these say of other places."""
+    """A field or an item has its own rules, or else inherits the rules around it.
+
+    It doesn't inherit the rules for other fields or items.
+    """
     around = Reading(fields=(("a", LENIENT),), items=LENIENT)
     assert (around.field("a"), around.field("b"), around.item()) == (LENIENT, EXACT, LENIENT)
     assert Reading(fields=(("a", LENIENT),)).item() == EXACT
@@ -835,6 +847,6 @@ def test_rules_of_a_place_are_its_own_or_those_around_it() -> None:
 def test_each_place_is_read_by_its_own_rules(
     kind: pa.DataType, reading: Reading, value: object, expected: object
 ) -> None:
-    """A field, items, and a map's values."""
+    """A field, an item and a map's value are each read by their own rules."""
     assert convert_value(kind, value, reading=reading) == expected
     assert refused(kind, value)[0] == "wrong_type"

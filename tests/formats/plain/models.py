@@ -1,4 +1,4 @@
-"""Schemas of one column, and one that is none."""
+"""Models of one column, and a model of two."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ import polars as pl
 
 
 class Line(pa.DataFrameModel):
-    """A text."""
+    """A text column."""
 
     line: pl.String
 
 
 class Bytes(pa.DataFrameModel):
-    """Bytes."""
+    """A binary column."""
 
     body: pl.Binary
 
 
 class Two(pa.DataFrameModel):
-    """One column too many."""
+    """Two columns, which is one too many."""
 
     line: pl.String
     more: pl.String
 
 
 class Long(pa.DataFrameModel):
-    """A number."""
+    """A nullable int64."""
 
     count: pl.Int64 = pa.Field(nullable=True)
 
 
 class Integer(pa.DataFrameModel):
-    """A smaller one."""
+    """An int32."""
 
     count: pl.Int32
 
 
 class Short(pa.DataFrameModel):
-    """A still smaller one."""
+    """An int16."""
 
     count: pl.Int16
 
 
 class Double(pa.DataFrameModel):
-    """A number with a fraction."""
+    """A float64."""
 
     count: pl.Float64
 
 
 class Float(pa.DataFrameModel):
-    """A smaller one."""
+    """A float32."""
 
     count: pl.Float32
 
 
 class Price(pa.DataFrameModel):
-    """What no serializer of Kafka's writes."""
+    """A type that no serializer of Kafka writes."""
 
     price: pl.Decimal(9, 2)

@@ -1,4 +1,4 @@
-"""Text, and bytes as they are, keep the contract of every format."""
+"""The formats `string` and `raw` fulfil the contract of every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 class TestString(DecoderContract):
-    """UTF-8, or refused."""
+    """UTF-8 texts, and bytes that aren't UTF-8."""
 
     GOOD: ClassVar = [b"a", b"", "ü€𐍈".encode(), b'{"id":1}', b"\x00\n"]
     BAD: ClassVar = [
@@ -33,7 +33,7 @@ class TestString(DecoderContract):
 
 
 class TestStringOfASchema(TestString):
-    """The column of a schema."""
+    """Texts for the column of a model."""
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:
@@ -41,7 +41,7 @@ class TestStringOfASchema(TestString):
 
 
 class TestRaw(DecoderContract):
-    """Nothing is refused but a message without a value."""
+    """Raw bytes, where only a message without a value is refused."""
 
     GOOD: ClassVar = [b"a", b"", b"\xff\x00", b"\xed\xa0\x80"]
     BAD: ClassVar[Sequence[bytes]] = []
@@ -51,16 +51,16 @@ class TestRaw(DecoderContract):
         return PlainDecoder("raw", ModelReference("models.py:Bytes", HERE))
 
     def test_each_message_is_in_one_place(self, decoder: PlainDecoder) -> None:
-        """There are no bad ones."""
+        """Each message is a row, because raw bytes are never bad."""
         assert self.decode_values(decoder, self.GOOD).valid == len(self.GOOD)
 
     def test_batches_of_one_kind(self, decoder: PlainDecoder) -> None:  # type: ignore[override]
-        """No messages, or one."""
+        """The shapes are the same for no message and for one message."""
         assert [self.decode_values(decoder, self.GOOD[:n]).valid for n in (0, 1)] == [0, 1]
 
 
 class TestRawKept(TestRaw):
-    """Messages without a value are rows too."""
+    """Raw bytes, where messages without a value are rows too."""
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:

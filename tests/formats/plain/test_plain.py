@@ -1,4 +1,4 @@
-"""A message's bytes as the one column of a row: what becomes of them, and which schemas will do."""
+"""A message's bytes become the only column of a row; unusable models are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def is_text(value: bytes) -> bool:
-    """As Python says."""
+    """Returns whether Python decodes the value as UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -34,9 +34,7 @@ def is_text(value: bytes) -> bool:
     )
 )
 def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None:
-    """Every message that is UTF-8 is its own row, every other one a dead letter,
-    whatever stands beside it.
-    """
+    """A message of UTF-8 is a row, and any other message is a dead letter."""
     decoded = PlainDecoder("string", None).open()(messages_with(values))
     good = [i for i, value in enumerate(values) if value is not None and is_text(value)]
     assert decoded.row_index.to_pylist() == good
@@ -61,8 +59,9 @@ def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None
 def test_what_becomes_of_a_tombstone(
     kind: Any, on_null: Any, rows: list[int], letters: list[Any], dropped: int
 ) -> None:
-    """It is a dead letter, is counted, or is a row whose column is null; a value of no
-    bytes is none of these.
+    """A tombstone is a dead letter, is counted, or is a row with null.
+
+    An empty value is no tombstone.
     """
     decoded = PlainDecoder(kind, None, on_null=on_null).open()(messages_with([b"a", None, b""]))
     assert (decoded.row_index.to_pylist(), dead(decoded), decoded.dropped) == (
@@ -84,7 +83,7 @@ def test_what_becomes_of_a_tombstone(
     ],
 )
 def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values: list[Any]) -> None:
-    """The highest byte first, and of exactly so many bytes, in any part of a batch."""
+    """Numbers are big-endian with exactly the bytes of their type, also in a slice of a batch."""
     decode = PlainDecoder("raw", ModelReference(f"models.py:{model}", HERE)).open()
     octets = [struct.pack(form, value) for value in values]
     messages = messages_with([b"", octets[0][1:], *octets, None, octets[0] + b"\0"])
@@ -98,7 +97,7 @@ def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values:
 
 
 def test_a_number_may_be_missing() -> None:
-    """Where messages without a value are kept."""
+    """A number column may be null if messages without a value are kept."""
     model = ModelReference("models.py:Long", HERE)
     decoded = PlainDecoder("raw", model, on_null="keep").open()(
         messages_with([None, bytes(7) + b"\x11"])
@@ -118,7 +117,7 @@ def test_a_number_may_be_missing() -> None:
     ],
 )
 def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, message: str) -> None:
-    """It is refused before anything is read, with what is wrong and what to do."""
+    """An unusable model raises SpecError before anything is read, with the fault and the remedy."""
     decoder = PlainDecoder(kind, ModelReference(f"models.py:{model}", HERE), on_null=on_null)
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=message):

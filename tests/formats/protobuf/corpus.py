@@ -1,4 +1,4 @@
-"""Messages, good and hostile, with what must become of them."""
+"""Good and hostile Protobuf messages with the expected row or reason."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ROW: Mapping[str, Any] = {
     "code": b"",
     "hash": 0,
 }
-"""The row of a message of `ID` alone."""
+"""The row of a message that has only the field `id`."""
 ID = number(1, 7)
 PLACE = {"city": "x", "lat": 1.5}
 
 
 def deep(levels: int) -> bytes:
-    """Orders in one another."""
+    """Returns orders nested this many levels deep."""
     inner = b""
     for _ in range(levels):
         inner = text(18, inner)

@@ -1,4 +1,4 @@
-"""The models that the tests of Protobuf share."""
+"""The models of the tests of Protobuf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PLACE = pl.Struct({"city": pl.String, "lat": pl.Float64})
 
 
 class Order(pp.DataFrameModel):
-    """Of `before` there is no column."""
+    """A model that has no column for the field `before`."""
 
     id: pl.Int64
     name: pl.String = pp.Field(nullable=True)
@@ -33,7 +33,7 @@ class Order(pp.DataFrameModel):
 
 
 class Older(pp.DataFrameModel):
-    """Protobuf's second version."""
+    """A model of a proto2 message."""
 
     id: pl.Int64
     name: pl.String
@@ -45,7 +45,7 @@ class Older(pp.DataFrameModel):
 
 
 class Flat(pp.DataFrameModel):
-    """Two columns, one that has to be there."""
+    """Two columns that are not nullable."""
 
     id: pl.Int64
     name: pl.String

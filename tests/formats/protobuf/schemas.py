@@ -63,7 +63,7 @@ class _Maker:
     )
 
     def message(self, name: str, depth: int, into: Any = None) -> None:
-        """A type with some fields."""
+        """Adds a message type with random fields."""
         r, message_type = self.r, self.file.message_type.add() if into is None else into
         message_type.name = name
         numbers = r.sample([*range(1, 20), 100, 1023, 1024, 5000, (1 << 29) - 1], r.randint(1, 8))
@@ -135,7 +135,7 @@ class _Maker:
 
 
 def random_schema(r: random.Random) -> Made:
-    """One."""
+    """Returns a random message type with columns."""
     maker = _Maker(r, proto2=r.random() < 0.3)
     file = maker.file
     file.name, file.package, file.syntax = "t.proto", "t", "proto2" if maker.proto2 else "proto3"
@@ -162,7 +162,7 @@ def random_schema(r: random.Random) -> Made:
 def _column(
     r: random.Random, descriptor: Any, depth: int, *, epochs: bool = False
 ) -> tuple[pa.DataType | None, bool]:
-    """A type that a field can become, and whether it is an epoch."""
+    """Returns a type that a field can become, and whether the field is an epoch."""
     inner = descriptor.message_type
     if inner is not None and inner.GetOptions().map_entry:
         fields = inner.fields_by_name
@@ -206,8 +206,10 @@ def _value_column(
 
 
 def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.02) -> bytes:
-    """A message as some writer may write it: fields in any order, again, unknown,
-    packed or not, with the numbers that are hard.
+    """Returns a message in an encoding that a writer may choose.
+
+    Its fields may be unordered, repeated, unknown, packed or not. Its numbers include edge
+    cases.
     """
     pieces = []
     for descriptor in kind.fields:
@@ -236,7 +238,7 @@ def _write(
     if descriptor.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
         octets = b"".join(value for _, value in values)
         return [tag(descriptor.number, SIZED) + varint(len(octets)) + octets]
-    if r.random() < odd / 5:  # of another type of field
+    if r.random() < odd / 5:  # A field with another wire type.
         others = [(VARINT, b"\x05"), (EIGHT, b"8" * 8), (SIZED, b"\x02ab"), (FOUR, b"4444")]
         wire, octets = r.choice(others)
         return [tag(descriptor.number, wire) + octets]
@@ -247,7 +249,7 @@ def _write(
 
 
 def _value(r: random.Random, descriptor: Any, depth: int, odd: float) -> tuple[int, bytes]:
-    """Wire type and bytes of a value."""
+    """Returns the wire type and the bytes of a value."""
     name, inner = TYPES[descriptor.type], descriptor.message_type
     if inner is not None:
         if inner.full_name == INSTANT:
@@ -302,7 +304,7 @@ def _number(r: random.Random, odd: float) -> int:
 
 
 def mutate(r: random.Random, payload: bytes) -> bytes:
-    """Something about it is other than it was."""
+    """Returns the message with one random change."""
     position = r.randrange(len(payload) + 1)
     return r.choice(
         [

@@ -1,4 +1,4 @@
-"""Protobuf keeps the contract of every format, with a .proto file and with a descriptor set."""
+"""Protobuf fulfils the contract of every format, with a .proto file and with a descriptor set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ assert BAD
 
 
 class TestFlat(DecoderContract):
-    """A number and a text, which a column wants."""
+    """A model with a number and a text that isn't nullable."""
 
     GOOD: ClassVar = [
         number(1, 1) + text(2, "a"),
@@ -44,7 +44,7 @@ class TestFlat(DecoderContract):
 
     @pytest.mark.some(1)
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
-        """Megabytes of one message after the other are one message here."""
+        """Megabytes of concatenated messages are one message."""
         monsters = [
             b"\x00" * (4 << 20),
             b"[" * (4 << 20),
@@ -55,7 +55,7 @@ class TestFlat(DecoderContract):
 
 
 class TestNested(DecoderContract):
-    """All types; the type is in a descriptor set."""
+    """A model with all types. The message type is in a descriptor set."""
 
     GOOD: ClassVar = GOOD_ONES[:12]
     BAD: ClassVar = [

@@ -1,4 +1,4 @@
-"""Each message of the corpus has the verdict that stands beside it, alone and among the others."""
+"""The messages of the corpus have their expected verdicts, alone and among the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def machine(file: str, name: str) -> BatchDecoder:
 
 
 def shown(row: Mapping[str, Any], name: str) -> str:
-    """A row as Arrow shows it."""
+    """Returns a row as Arrow returns it."""
     columns = Columns.of(getattr(models, name)).columns
     return repr({c.name: pa.array([row[c.name]], c.type).to_pylist()[0] for c in columns})
 
@@ -43,8 +43,9 @@ def verdict(batch_decoder: BatchDecoder, payload: bytes) -> tuple[list[str], lis
 
 @pytest.mark.parametrize(("payload", "row"), GOOD.values(), ids=GOOD)
 def test_good_ones_are_rows(payload: bytes, row: Mapping[str, Any]) -> None:
-    """Each value as Protobuf's rules have it, and all other columns as of a message
-    that doesn't name them.
+    """A good message becomes its row by Protobuf's rules.
+
+    All other columns have the values of a message without their fields.
     """
     assert verdict(machine("things.proto", "Order"), payload) == (
         [shown(dict(ROW) | dict(row), "Order")],
@@ -54,13 +55,13 @@ def test_good_ones_are_rows(payload: bytes, row: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD)
 def test_bad_ones_are_refused_with_their_reason(payload: bytes, reason: str) -> None:
-    """And nothing else becomes of them."""
+    """A bad message is refused with its reason, and makes no row."""
     assert verdict(machine("things.proto", "Order"), payload) == ([], [reason])
 
 
 @pytest.mark.parametrize(("payload", "becomes"), OLDER.values(), ids=OLDER)
 def test_the_second_version(payload: bytes, becomes: Mapping[str, Any] | str) -> None:
-    """Required fields, defaults, closed enums, groups."""
+    """Required fields, defaults, closed enums and groups of proto2 are decoded."""
     rows = [] if isinstance(becomes, str) else [shown(dict(OLDER_ROW) | dict(becomes), "Older")]
     assert verdict(machine("older.proto", "Older"), payload) == (
         rows,
@@ -69,7 +70,7 @@ def test_the_second_version(payload: bytes, becomes: Mapping[str, Any] | str) ->
 
 
 def test_all_of_them_together() -> None:
-    """In one batch, bad between good: each has its own verdict, and no row is another's."""
+    """Good and bad messages in one batch keep their own verdicts and rows."""
     pairs = list(zip(GOOD.values(), BAD.values(), strict=False))
     decoded = machine("things.proto", "Order").decode(
         pa.array([p for (good, _), (bad, _) in pairs for p in (good, bad)], pa.binary()), "dead"
@@ -82,8 +83,9 @@ def test_all_of_them_together() -> None:
 
 
 def test_timestamps_finer_than_a_microsecond() -> None:
-    """They are cut to the microsecond before, and counted, by both ways; or refused,
-    where the spec wants that.
+    """Both decoders round finer timestamps down to the microsecond and count them.
+
+    With `finer: dead` both refuse such messages.
     """
     kind = message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
     columns = Columns(
@@ -143,8 +145,9 @@ STATES = {
 
 @pytest.mark.parametrize("name", STATES)
 def test_numbers_that_an_enum_of_the_second_version_lacks(name: str) -> None:
-    """An integer column has the number, wherever the field stands; one of symbols refuses
-    it. Never is it the default, or left out.
+    """An integer column takes a number that a proto2 enum lacks, wherever the field is.
+
+    A column of symbols refuses the number. It is never the default, and never left out.
     """
     payload, becomes = STATES[name]
     kind = message_type(compiled_text(SALES, (), "a test"), "Sale", "a test")
@@ -167,7 +170,7 @@ def test_numbers_that_an_enum_of_the_second_version_lacks(name: str) -> None:
 
 
 def test_what_is_told_of_another_wire_type() -> None:
-    """The field, its type, and what came for it, by Protobuf's word."""
+    """The detail of a wrong wire type has the field, its type and the found wire type."""
     payloads = [text(1, "x"), text(9, number(1, 5)), text(10, b"") + text(10, number(1, 5))]
     decoded = machine("things.proto", "Order").decode(pa.array(payloads, pa.binary()), "dead")
     assert decoded.dead_detail.to_pylist() == [
@@ -178,13 +181,15 @@ def test_what_is_told_of_another_wire_type() -> None:
 
 
 def test_there_are_enough() -> None:
-    """At least sixty messages."""
+    """The corpus has at least sixty messages."""
     assert len(GOOD) + len(BAD) + len(OLDER) >= 60
 
 
 def test_messages_that_would_fill_the_memory_are_refused_unparsed() -> None:
-    """A megabyte of empty messages inside a message: each has two bytes, and in the
-    library a place for each of its fields.
+    """A message that would fill the memory is refused before it is parsed.
+
+    Each empty message inside it has two bytes, but takes memory for each of its fields in
+    Protobuf's library.
     """
     decoded = machine("things.proto", "Order").decode(
         pa.array([b"\x08\x07", b"\x52\x00" * (1 << 19), b"\x92\x01\x00" * (1 << 18)], pa.binary()),

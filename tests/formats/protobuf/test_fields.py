@@ -1,5 +1,6 @@
-"""Whether a column can come from a field is decided before any message is read, and a
-column that can't is named.
+"""The check of columns against the fields of a message type, before any message is read.
+
+An error names each column that can't come from its field.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def column_of(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns
     ids=str,
 )
 def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) -> None:
-    """Whatever a column can hold of a field exactly, or refuse message by message."""
+    """A column is accepted if it holds each value exactly or refuses it message by message."""
     assert callable(reader(order(), column_of(name, kind, epoch)))
 
 
@@ -109,7 +110,7 @@ def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> N
     ],
 )
 def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, says: str) -> None:
-    """What is wrong with them is told before anything is read."""
+    """A file without the message type raises SpecError before anything is read."""
     for name in ("things.proto", "models.py"):
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "broken.proto").write_text("no protobuf")
@@ -127,13 +128,13 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
 
 
 def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spec's folder may be a relative one; the compiler runs in the file's own."""
+    """A spec's folder may be a relative path, although the compiler runs in the file's folder."""
     monkeypatch.chdir(HERE.parent)
     assert descriptor_set(Path(HERE.name) / "things.proto") == descriptor_set(HERE / "things.proto")
 
 
 def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra that brings it is named."""
+    """A missing compiler raises SpecError that names the extra to install."""
     descriptors.compiled_file.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match=r"grpcio-tools isn't installed") as refused:
@@ -142,9 +143,7 @@ def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
-    """Also where only a file that it imports has changed: the next split is decoded by
-    what it says then.
-    """
+    """`open` reads the .proto file and its imports again, so a change applies to the next split."""
     (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
     (tmp_path / "inner.proto").write_text(
         'syntax = "proto3"; package shop; message Id { int64 id = 1; }'
@@ -177,7 +176,10 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
     ],
 )
 def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
-    """Anybody can write a type by the name of Google's; what its fields mean nobody knows."""
+    """A type with the name of Google's Timestamp but other fields is refused.
+
+    The meaning of its fields is unknown.
+    """
     kind = called("Timestamp", fields)
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"
@@ -196,7 +198,7 @@ def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
     ],
 )
 def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
-    """As above."""
+    """A type with the name of Google's Int64Value but other fields is refused."""
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"
     ):
@@ -212,12 +214,12 @@ def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
     ],
 )
 def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataType) -> None:
-    """Registries keep copies of their files."""
+    """A copy of Google's types is accepted, because registries keep copies of their files."""
     assert callable(reader(called(name, fields), column_of("it", kind)))
 
 
 def called(name: str, fields: str) -> Any:
-    """A message with a field of a type by the name of one of Google's."""
+    """Returns a message with a field whose type has the name of one of Google's types."""
     text = (
         f'syntax = "proto3"; package google.protobuf; message {name} {{ {fields} }} message Order'
         f" {{ {name} it = 1; }}"
@@ -245,8 +247,9 @@ def called(name: str, fields: str) -> Any:
 def test_integers_that_a_column_holds_exactly(
     kind: str, column: pa.DataType, value: int, fits: bool
 ) -> None:
-    """All of 64 bits without a sign in a Decimal(20, 0), and what is exactly a float:
-    alone and packed in a list.
+    """A column takes the integers that it holds exactly, alone and packed in a list.
+
+    Decimal(20, 0) holds all unsigned integers of 64 bits. A float holds only some integers.
     """
     text = (
         f'syntax = "proto3"; message M {{ {kind} a = 1; repeated {kind} b = 2; optional {kind} c ='

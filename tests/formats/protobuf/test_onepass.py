@@ -18,7 +18,7 @@ from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 
 
 class Both(onepass.Both):
-    """For a type and columns."""
+    """Both decoders, for a message type and its columns."""
 
     def __init__(self, schema: Made) -> None:
         kind, columns = schema.kind, schema.columns
@@ -28,8 +28,9 @@ class Both(onepass.Both):
 @settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 64))
 def test_the_pass_agrees_with_the_library(seed: int) -> None:
-    """Any type, any columns that can come from it, messages whole and broken: never a
-    row that the library refuses, never another one.
+    """The compiled pass never makes a row that the library refuses or reads differently.
+
+    The types, columns and messages are random, whole and broken.
     """
     r = random.Random(seed)
     schema = random_schema(r)
@@ -50,13 +51,13 @@ def test_the_pass_agrees_with_the_library(seed: int) -> None:
 @settings(max_examples=examples(100))
 @given(st.integers(0, 50), st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(seed: int, messages: list[bytes]) -> None:
-    """Whatever comes, nothing is taken that the library refuses, and neither fails."""
+    """For arbitrary bytes the pass takes nothing that the library refuses, and neither raises."""
     Both(random_schema(random.Random(seed))).compare(messages)
 
 
 @pytest.mark.sampled(2, of=300)
 def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
-    """Many messages of a type. Of those that are written plainly, the pass takes most."""
+    """Both decoders agree about many messages, and the compiled pass takes most plain ones."""
     fast = rows = 0
     for _ in range(20):
         schema = random_schema(dice)
@@ -70,8 +71,9 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
 
 
 def test_parts_of_arrays_and_nulls() -> None:
-    """A part of a batch, one of nothing, and one with nulls: what has no bytes is a
-    message, and what isn't there is none.
+    """The compiled pass reads a slice of a batch, an empty batch and a batch with nulls.
+
+    A message of no bytes is a message; a null isn't.
     """
     schema = random_schema(random.Random(3))
     both, whole_messages = (
@@ -89,7 +91,7 @@ def test_parts_of_arrays_and_nulls() -> None:
 
 
 def main() -> None:
-    """What is checked with bounds."""
+    """Compares both decoders on random messages, in a process that checks the bounds of arrays."""
     dice = random.Random(os.environ.get("SEED", "1"))
     for _ in range(150):
         schema = random_schema(dice)

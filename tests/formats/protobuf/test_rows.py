@@ -1,5 +1,6 @@
-"""What Protobuf's library has written is the row that it was written from; what is
-broken between moves nothing.
+"""Messages of Protobuf's library become the rows that they were written from.
+
+Broken messages between them don't change these rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ COLUMNS = Columns.of(Order)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=12)
 PLACE = st.fixed_dictionaries({"city": TEXT, "lat": st.floats(allow_nan=False)})
-FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31)  # the zone is drawn beside them  # noqa: DTZ001
+FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31)  # The zone is drawn separately.  # noqa: DTZ001
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "id": INT64,
     "name": st.none() | TEXT,
@@ -62,7 +63,7 @@ def machine() -> BatchDecoder:
 
 
 def written(row: dict[str, Any]) -> bytes:
-    """The row as the library writes it."""
+    """Returns the row as the library writes it."""
     message = message_factory.GetMessageClass(kind())()
     for name, value in row.items():
         if name == "at" and value is not None:
@@ -87,7 +88,7 @@ def written(row: dict[str, Any]) -> bytes:
 
 
 def expected(row: dict[str, Any]) -> str:
-    """As Arrow shows it."""
+    """Returns the row as Arrow returns it."""
     row = row | {"stock": sorted(row["stock"].items())}
     return repr({c.name: pa.array([row[c.name]], c.type).to_pylist()[0] for c in COLUMNS.columns})
 
@@ -107,7 +108,10 @@ def mutated(r: random.Random, message: bytes) -> bytes:
 @settings(max_examples=examples(150))
 @given(st.lists(st.fixed_dictionaries(FIELDS), min_size=1, max_size=6))
 def test_what_the_library_writes_is_the_row(rows: list[dict[str, Any]]) -> None:
-    """For any values of all kinds of fields, with only one of a oneof."""
+    """A message of the library becomes its row, for any values.
+
+    At most one field of a oneof is set.
+    """
     rows = [row | ({"road": None} if row["rail"] is not None else {}) for row in rows]
     decoded = machine().decode(pa.array([written(row) for row in rows], pa.binary()), "dead")
     assert decoded.dead_reason.to_pylist() == []
@@ -118,7 +122,7 @@ def test_what_the_library_writes_is_the_row(rows: list[dict[str, Any]]) -> None:
 @settings(max_examples=examples(100))
 @given(st.lists(st.fixed_dictionaries(FIELDS), min_size=1, max_size=6), st.integers(0, 1 << 32))
 def test_poisoned_messages_move_no_neighbour(rows: list[dict[str, Any]], seed: int) -> None:
-    """Whole messages among broken ones become what they become alone."""
+    """Whole messages among broken ones become the same rows as alone."""
     r = random.Random(seed)
     whole_messages = [written(row) for row in rows]
     strewn = [
@@ -137,6 +141,6 @@ def test_poisoned_messages_move_no_neighbour(rows: list[dict[str, Any]], seed: i
 @settings(max_examples=examples(100))
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(messages: list[bytes]) -> None:
-    """Each ends as a row or a dead letter."""
+    """Each message of arbitrary bytes is a row or a dead letter."""
     decoded = machine().decode(pa.array(messages, pa.binary()), "dead")
     assert decoded.rows.num_rows + len(decoded.dead_index) == len(messages)

@@ -1,15 +1,15 @@
-"""Protobuf's wire format by hand: what is whole, and what no library would write."""
+"""Protobuf's wire format, written by hand: valid values, and values that no library writes."""
 
 from __future__ import annotations
 
 import struct
 
 VARINT, EIGHT, SIZED, BEGIN, END, FOUR = range(6)
-"""Wire types."""
+"""The wire types."""
 
 
 def varint(number: int, longer: int = 0) -> bytes:
-    """A number of 64 bits, with `longer` bytes more than it needs."""
+    """Returns a varint of 64 bits, with `longer` bytes more than it needs."""
     number &= (1 << 64) - 1
     out = bytearray()
     while number > 127 or longer > 0:

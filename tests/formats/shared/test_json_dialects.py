@@ -1,6 +1,4 @@
-"""Dialects of JSON: what a spec leaves out is its format's own, and what is said of a value
-counts before what is said of all.
-"""
+"""Dialects of JSON: the defaults of each format, and which rules override which."""
 
 from __future__ import annotations
 
@@ -38,13 +36,14 @@ from windrow.ingest.formats.shared.json_dialects import (
     ],
 )
 def test_without_options_a_format_has_its_dialect(section: Any, dialect: Reading) -> None:
-    """The defaults of its options are those of its dialect."""
+    """A format without options has the options of its dialect."""
     assert section(schema="m.py:M").reading == dialect
 
 
 def test_the_unit_of_numbers() -> None:
-    """A column's own unit counts before the spec's, its zone says that they are texts; a
-    message's own schema counts before both.
+    """The unit of numbers: a message's schema overrides a column, which overrides the spec.
+
+    A column with a zone has no unit, because its values are texts.
     """
     millis, stated = Reading("epoch_ms"), Reading("epoch_ms", stated=True)
     assert (millis.unit(None), millis.unit("s"), millis.unit(None, "UTC")) == ("ms", "s", None)
@@ -54,14 +53,14 @@ def test_the_unit_of_numbers() -> None:
 
 
 def test_the_zone_of_texts() -> None:
-    """A column's own counts before the spec's, and that before UTC."""
+    """The zone of texts: a column's zone overrides the spec's, which overrides UTC."""
     sql, berlin = Reading("sql"), Reading("sql", zone="Europe/Berlin")
     assert (EXACT.clock(), sql.clock(), berlin.clock()) == (None, "UTC", "Europe/Berlin")
     assert berlin.clock("Asia/Tokyo") == "Asia/Tokyo"
 
 
 def test_values_inside() -> None:
-    """What is said of a field or of the items is theirs alone; else the same rules hold."""
+    """A field or the items may have their own rules; else they inherit the rules around them."""
     inner = Reading("epoch_us")
     reading = Reading(lenient=True, fields=(("a", inner),), items=inner)
     assert reading.field("a") is inner

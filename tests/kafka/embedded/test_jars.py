@@ -1,4 +1,4 @@
-"""Java and jars: what is missing is said with the command that cures it."""
+"""Errors about missing Java and jars name the command that helps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with nothing on its path but what a test puts there, in a project of its own."""
+    """A machine whose PATH has only what a test adds, with its own project folder."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("WINDROW_KAFKA_JARS", raising=False)
@@ -32,8 +32,9 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", True)],
 )
 def test_java_from_17_on_is_taken(bare: Path, version: str, good: bool) -> None:
-    """Kafka and Spark run on 17 and later; an older version is named, with the advice, and of
-    another one than 17 and 21 it is said that nobody has tried it here.
+    """Java 17 and later is accepted, and an older version is refused with its name and advice.
+
+    A note says if the version is neither 17 nor 21, because windrow isn't tested with it.
     """
     program(bare / "bin", "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
     problem = java.java_problem()
@@ -50,7 +51,7 @@ def test_java_from_17_on_is_taken(bare: Path, version: str, good: bool) -> None:
 
 
 def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME is what Spark would use, so it is what is judged."""
+    """JAVA_HOME overrides the PATH, because Spark uses JAVA_HOME."""
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     program(bare / "home" / "bin", "java", "echo 'openjdk version \"11.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
@@ -58,7 +59,7 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_java_at_all(bare: Path) -> None:
-    """A machine without Java is told so, with the command to type."""
+    """A machine without Java gets an error with the command to install it."""
     assert (
         "is none on the PATH: install it (on Debian and its kin: apt-get install openjdk-17"
         in str(java.java_problem())
@@ -66,9 +67,7 @@ def test_no_java_at_all(bare: Path) -> None:
 
 
 def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME is named where it is wrong, though there is a Java on the PATH: it isn't
-    looked for there.
-    """
+    """A wrong JAVA_HOME is named in the error. Java on the PATH doesn't replace it."""
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
     problem = str(java.java_problem())
@@ -77,14 +76,15 @@ def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_maven_and_no_jars(bare: Path) -> None:
-    """Without Maven the jars can't be fetched: UnreachableError with the command to type."""
+    """Without Maven the jars can't be fetched, so UnreachableError names how to install it."""
     with pytest.raises(UnreachableError, match="apt-get install"):
         server.find_jars()
 
 
 def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
-    """Maven failing half-way leaves no cache behind and says what Maven said; the next
-    try fills it, the one after asks nobody.
+    """A failed fetch leaves no cache, and its error has Maven's output.
+
+    The next try fills the cache, and later ones don't call Maven.
     """
     find = 'for a in "$@"; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done'
     copy = f'{find}; /bin/mkdir -p "$out"; : > "$out/kafka_2.13-4.3.0.jar"'
@@ -101,7 +101,7 @@ def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
 
 
 def test_a_named_folder_must_hold_kafka(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$WINDROW_KAFKA_JARS is taken if Kafka is in it, and named in the error if not."""
+    """$WINDROW_KAFKA_JARS is used if it holds Kafka, and otherwise named in the error."""
     monkeypatch.setenv("WINDROW_KAFKA_JARS", str(bare))
     with pytest.raises(SpecError, match="WINDROW_KAFKA_JARS"):
         server.find_jars()

@@ -1,4 +1,4 @@
-"""Programs that run on, and are found again."""
+"""Processes that run in the background and are found again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from windrow.ingest.kafka.embedded.server import end, find_noted, note
 
 
 def test_only_the_noted_process_is_found(tmp_path: Path) -> None:
-    """The process that was noted is ended, and is not found afterwards; nor is another one
-    that has its number by now.
+    """The recorded process is found and ended, and isn't found afterwards.
+
+    Another process that got its id isn't found either.
     """
     file = tmp_path / "ui.json"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -27,7 +28,7 @@ def test_only_the_noted_process_is_found(tmp_path: Path) -> None:
 
 
 def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
-    """A process that ignores the signal is killed after a while."""
+    """A process that ignores the signal is killed after some time."""
     deaf = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); input()"
     )

@@ -1,5 +1,6 @@
-"""The embedded broker: state in a folder, any process may find or stop it, and no
-stranger is ever hurt.
+"""The embedded broker has its state in a folder. Any process may find or stop it.
+
+No other program is ever signalled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from windrow.ingest.model.boundary import TopicPartition
 
 @pytest.fixture
 def stranger() -> Iterator[psutil.Process]:
-    """A program that has nothing to do with us, and ends when it is told to."""
+    """A program that isn't windrow's, and ends when the test tells it to."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield psutil.Process(child.pid)
     child.communicate(b"\n", timeout=30)
@@ -38,9 +39,7 @@ def note(folder: Path, pid: int, started: float) -> None:
 @pytest.mark.long
 @pytest.mark.broker
 def test_a_restart_keeps_topics_ids_and_the_port(tmp_path: Path) -> None:
-    """Stopped and started, and killed and started: same address, same cluster, same
-    topic, same messages.
-    """
+    """The address, the cluster, the topic and the messages survive a stop and a kill."""
     broker = EmbeddedBroker(tmp_path / "k", find_jars())
     with broker:
         topic = create_topic(broker.bootstrap)
@@ -63,8 +62,9 @@ def facts(bootstrap: str, topic: str) -> tuple[str, str, int]:
 
 @pytest.mark.broker
 def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path) -> None:
-    """A second start in the same folder takes the running broker over; it listens on
-    loopback only; stop works from anywhere, twice.
+    """A second start in the same folder finds the running broker.
+
+    The broker listens on loopback only. `stop` works from any process, and twice.
     """
     with EmbeddedBroker(tmp_path / "k", find_jars()) as broker:
         second_broker = EmbeddedBroker(tmp_path / "k", find_jars())
@@ -89,7 +89,7 @@ def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path
 def test_a_pid_that_belongs_to_a_stranger_now_is_left_alone(
     tmp_path: Path, stranger: psutil.Process
 ) -> None:
-    """A pid file with the pid of a stranger's process, at another start time, signals nobody."""
+    """A pid file with another program's pid and another start time causes no signal."""
     broker = EmbeddedBroker(tmp_path / "k", tmp_path)
     note(tmp_path / "k", stranger.pid, stranger.create_time() - 1000)
     assert not broker.running()
@@ -106,15 +106,16 @@ child.stdout.readline()
 print(child.pid, flush=True)
 input()
 """  # noqa: E501
-"""Starts what looks like a broker, and doesn't ask after it."""
+"""A program that starts a process like a broker, and doesn't reap it."""
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_broker_that_its_owner_has_not_reaped_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
-    """Who ends another process's broker doesn't wait for that process to notice; the
-    owner can tell a stop from a crash.
+    """A process that stops another process's broker doesn't wait until the owner reaps it.
+
+    The owner can distinguish a stop from a crash.
     """
     monkeypatch.setattr("windrow.ingest.kafka.embedded.server._STOP_SECONDS", 3600.0)
     properties = str(tmp_path / "server.properties")
@@ -140,12 +141,13 @@ def serve():
 threading.Thread(target=serve).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
-"""Its first thread has ended, another still works: so looks a JVM that is being killed."""
+"""A program whose first thread has ended while another works, like a JVM that is being killed."""
 
 
 def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
-    """A process whose first thread is a zombie holds files and ports and can't be
-    reaped yet: it runs.
+    """A process whose first thread is a zombie still runs.
+
+    It holds files and ports, and can't be reaped yet.
     """
     command = [sys.executable, "-c", HEADLESS, str(tmp_path / "server.properties")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -161,7 +163,7 @@ def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
     "content", [b"", b"{", b'{"pid": "x"}', b'{"pid": 4194305, "started": 1.0}']
 )
 def test_a_stale_or_broken_pid_file_means_not_running(tmp_path: Path, content: bytes) -> None:
-    """A number without a process, or half a file, is no broker."""
+    """A pid file without a running process, or a truncated one, means that no broker runs."""
     (tmp_path / "broker.pid").write_bytes(content)
     broker = EmbeddedBroker(tmp_path, tmp_path)
     assert not broker.running()
@@ -169,7 +171,7 @@ def test_a_stale_or_broken_pid_file_means_not_running(tmp_path: Path, content: b
 
 
 def test_never_started(tmp_path: Path) -> None:
-    """Without a start there is no address, nothing runs, and stopping is nothing."""
+    """A broker that was never started has no address, and can be stopped."""
     broker = EmbeddedBroker(tmp_path / "k", tmp_path)
     broker.stop()
     assert not broker.running()
@@ -178,7 +180,7 @@ def test_never_started(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    """The port of another program is an error at once, not a broker that dies later."""
+    """A port of another program raises UnreachableError at once."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -188,14 +190,15 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_can_not_start_shows_its_log(tmp_path: Path) -> None:
-    """Java without Kafka's classes ends at once; the error holds the log's last lines."""
+    """A broker that can't start raises UnreachableError with the last lines of its log."""
     with pytest.raises(UnreachableError, match="StorageTool"):
         EmbeddedBroker(tmp_path / "k", tmp_path).start()
 
 
 def test_a_broker_that_dies_early_is_told_from_a_slow_one(tmp_path: Path) -> None:
-    """Storage that is formatted and a Kafka that can't be found: the wait ends with the
-    process, and nothing is left running.
+    """A broker that dies early is distinguished from a slow one.
+
+    The wait ends with the process, and nothing keeps running.
     """
     (tmp_path / "k").mkdir()
     (tmp_path / "k" / "formatted").touch()

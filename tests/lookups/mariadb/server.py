@@ -1,4 +1,4 @@
-"""A MariaDB server on loopback, of the system's packages, which are unpacked, not installed."""
+"""A MariaDB server on loopback, from packages of the system that are unpacked and not installed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TABLES = (
     "mysql_performance_tables.sql",
     "mysql_system_tables_data.sql",
 )
-"""What its own script for a new server runs, which needs more packages than these."""
+"""The scripts that set up a new server. The server's own tool for it needs further packages."""
 
 
 @contextmanager
 def mariadb(folder: Path) -> Iterator[str]:
-    """The URL of a database `test` for its user `me`, who may do everything and has no password."""
+    """Yields the URL of a database `test` for the user `me`, who has all rights and no password."""
     home = environment_folder("mariadb", Path(__file__).parent, debian)
     shares = home / "usr/share/mysql"
     libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so.*")}))
@@ -30,7 +30,7 @@ def mariadb(folder: Path) -> Iterator[str]:
     server = [
         home / "usr/sbin/mariadbd",
         "--no-defaults",
-        f"--user={pwd.getpwuid(os.getuid()).pw_name}",  # as root it wants to be told so
+        f"--user={pwd.getpwuid(os.getuid()).pw_name}",  # needed if the user is root
         f"--datadir={folder}",
         f"--lc-messages-dir={shares}",
         f"--character-sets-dir={shares}/charsets",

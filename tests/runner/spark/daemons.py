@@ -1,6 +1,5 @@
-"""A standalone Spark cluster on this machine, on loopback.
-
-A master and workers, each a process with a folder of its own.
+"""A standalone Spark cluster on this machine's loopback: a master and workers, each a process
+with its own folder.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from windrow.ingest.errors import UnreachableError
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
 LIMIT = 60
-"""Most seconds for the start or the end of a master or a worker."""
+"""Maximum seconds for the start or the end of a master or a worker."""
 
 DRIVER_PROPERTIES: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -35,18 +34,23 @@ DRIVER_PROPERTIES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster: the master's address, and the workers' processes by folder."""
+    """A running cluster.
+
+    Attributes:
+        master: address of the master.
+        workers: process of each worker, by its folder.
+    """
 
     master: str
     workers: dict[Path, psutil.Process]
 
     def executors(self) -> list[psutil.Process]:
-        """The Java processes that run tasks, of all drivers and servers."""
+        """Returns the Java processes that run tasks, of all drivers and servers."""
         return [child for worker in self.workers.values() for child in worker.children()]
 
 
 def of_this_process(_: Path) -> Mapping[str, str]:
-    """The default environment of a worker: this process's own, with its Python on PATH."""
+    """Returns the default environment of a worker: this process's own, with its Python on PATH."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
@@ -64,16 +68,15 @@ def cluster(
     """Runs a cluster until the end of the block; its executors end with it.
 
     Args:
-        folder: for all files of the cluster; it is made.
-        workers: the number of workers.
-        cores: the cores of each worker, which is how many tasks it runs at once.
-        environment: makes the environment of a worker, from its folder.
-        hosts: makes the address of a worker, from its number: Spark takes workers with
-            one address for one machine.
+        folder: folder for all files of the cluster; it is made.
+        workers: number of workers.
+        cores: cores of each worker, which is the number of tasks that it runs at once.
+        environment: function of a worker's folder that returns its environment.
+        hosts: function of a worker's number that returns its address. Spark takes workers with
+            the same address as one machine.
 
     Raises:
-        UnreachableError: the master or a worker doesn't start; the message names its
-            log.
+        UnreachableError: the master or a worker doesn't start; the message names its log.
     """
     with ExitStack() as stack:
         address, _ = stack.enter_context(
@@ -110,8 +113,16 @@ def _daemon(
 ) -> Iterator[tuple[str, psutil.Process]]:
     """Runs a master or a worker until the end of the block.
 
-    `started`: a pattern of the log line that it writes once it is up; its group is yielded,
-    with the process.
+    Args:
+        folder: folder of its files.
+        name: its class within org.apache.spark.deploy.
+        arguments: more arguments of the command.
+        started: pattern of the log line that it writes once it is up.
+        environment: its environment.
+        host: its address.
+
+    Yields:
+        The pattern's group, and the process.
     """
     addresses = ["--host", host, "--port", "0", "--webui-port", "0"]
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *addresses]
@@ -160,7 +171,7 @@ def running(
 
 
 def _logged(log: Path, process: subprocess.Popen[bytes], pattern: str) -> str:
-    """Waits for a line in a log; returns the pattern's group."""
+    """Waits for a line in a log, and returns the pattern's group."""
     until, pause = time.monotonic() + LIMIT, threading.Event()
     while (match := re.search(pattern, log.read_text(errors="replace"))) is None:
         if process.poll() is not None or time.monotonic() > until:

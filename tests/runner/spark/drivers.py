@@ -1,7 +1,7 @@
-"""Drivers on a cluster, or clients of a Spark Connect server, in processes that a test
-may stop and kill.
+"""Drivers on a cluster, or clients of a Spark Connect server, in processes that a test may stop
+and kill.
 
-Each runs windows on its one session, one after the other.
+Each has one session, and runs windows on it one after the other.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from windrow.ingest.runner.spark.engine import SparkEngine
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 240
-"""Seconds in which a window is run, and in which a driver has ended."""
+"""Maximum seconds for a window, and for the end of a driver."""
 
 
 class Order(msgspec.Struct, frozen=True):
-    """To run the n-th hour of a place, with WINDROW_CRASH set in the driver."""
+    """An order to run the n-th hour of a topic, with WINDROW_CRASH set in the driver."""
 
     bootstrap: str
     topic: str
@@ -46,7 +46,13 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of it: `recovered` of a result; of an error its exit code and text."""
+    """A driver's answer to an order.
+
+    Attributes:
+        recovered: `recovered` of the result; None for an error.
+        code: exit code of the error; 0 for a result.
+        text: text of the error.
+    """
 
     recovered: bool | None = None
     code: int = 0
@@ -54,15 +60,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """One process.
-
-    `words`: Spark's properties for its session, which one on a server has none of.
-    """
+    """A driver in another process."""
 
     def __init__(self, master: str, words: Mapping[str, str], folder: Path) -> None:
-        """`master`: a server's address is one, too.
+        """Starts the process.
 
-        `folder`: where it writes what it has to say.
+        Args:
+            master: address of a master, or of a Spark Connect server.
+            words: Spark's properties for the session; empty for a server.
+            folder: folder for its log.
         """
         command = [
             sys.executable,
@@ -83,23 +89,23 @@ class Driver:
 
     @property
     def process(self) -> psutil.Process:
-        """Its Python."""
+        """Its Python process."""
         return psutil.Process(self._process.pid)
 
     @property
     def ended(self) -> bool:
-        """Returns whether it is gone."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     def begin(self, setup: PipelineSetup, hour: int = 1, crash: str = "") -> None:
-        """Have it run a window."""
+        """Orders a window."""
         assert self._process.stdin is not None
         order = Order(setup.bootstrap, setup.topic, str(setup.folder), setup.overrides, hour, crash)
         self._process.stdin.write(to_json(order) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Answer:
-        """What came of the run that was begun."""
+        """Waits for the answer to the last order."""
         out = self._process.stdout
         assert out is not None
         assert select.select([out], [], [], LIMIT)[0], "the driver didn't answer"
@@ -108,18 +114,19 @@ class Driver:
         return from_json(line, Answer)
 
     def runs(self, setup: PipelineSetup, hour: int = 1) -> Answer:
-        """A window from its begin to its end."""
+        """Orders a window, and waits for the answer."""
         self.begin(setup, hour)
         return self.answer()
 
     def dies(self) -> None:
-        """Return once it has killed itself."""
+        """Waits until the process has killed itself."""
         assert self._process.wait(LIMIT) == -signal.SIGKILL
         self.close()
 
     def close(self) -> None:
-        """End it, also where it is stopped; its Java, and with that its executors, end
-        when they find it gone.
+        """Kills the process, also if it is stopped.
+
+        Its Java and its executors end when they notice.
         """
         self._process.kill()
         self._process.wait(LIMIT)
@@ -129,12 +136,10 @@ class Driver:
 
 
 def main() -> None:
-    """The driver: orders come on standard input, answers go to standard output, which
-    nobody else writes to.
-    """
+    """Runs the driver: orders come on standard input, and only answers go to standard output."""
     master, words = sys.argv[1], json.loads(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Java's too
+    os.dup2(2, 1)  # Java writes there, too
     served = master.startswith("sc://")
     engine = (
         SparkEngine(ConnectedSpark(master).session)

@@ -1,7 +1,7 @@
-"""The contract of engines on a cluster's master, which the environment names: run by
-`test_cluster.py` in a process of its own.
+"""The contract of engines on a cluster; `test_cluster.py` runs it in another process, with the
+master in an environment variable.
 
-(A process has one Spark session, and the tests' own is a local one.)
+A process has only one Spark session, and that of the tests' process is local.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.engine import SparkEngine
 
 MASTER = "WINDROW_TEST_MASTER"
-cloudpickle.register_pickle_by_value(tasks)  # the workers have no tests
+cloudpickle.register_pickle_by_value(tasks)  # workers can't import the tests
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    """On the cluster."""
+    """A session on the cluster."""
     spark = spark_session(
         os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
     )
@@ -34,18 +34,18 @@ def session() -> Iterator[SparkSession]:
 
 
 class TestCluster(EngineContract):
-    """The contract, on workers that have no windrow of their own."""
+    """The contract of engines, on workers that have no windrow installed."""
 
     dies = Dies
 
     @pytest.fixture
     def engine(self, session: SparkSession) -> Iterator[SparkEngine]:
         yield SparkEngine(lambda: session.sparkContext)
-        session.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
+        session.sparkContext.setLogLevel("ERROR")  # an interrupt switches it off
 
     def test_the_drivers_code_runs_there(self, engine: SparkEngine) -> None:
-        """Workers import windrow from where they keep what the driver sent, each
-        machine in its own home, by its digest.
+        """Workers import windrow from the folder with the driver's code, named by its digest,
+        in each machine's own home.
         """
         places = {result.rows[0] for result in engine.run(Where(), SPLITS)}
         assert all("/home/.cache/windrow/code/" in code_path for code_path in places), places

@@ -1,4 +1,4 @@
-"""`windrow spark run` in processes of its own, for tests that talk to it, stop it or kill it."""
+"""`windrow spark run` in other processes, for tests that call, stop or kill it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ COMMAND = [sys.executable, "-m", "windrow.ingest.cli.main", "spark", "run", "--j
 def serving(
     *words: str, port: int = 0, environment: Mapping[str, str] = {}, folder: Path = ROOT
 ) -> Iterator[tuple[str, psutil.Process]]:
-    """A server's address, and its process; gone at the end with all below it.
+    """Runs a server, which ends with all its children at the end of the block.
 
-    `folder`: where it is started; tasks of the tests can be imported there whatever it is.
+    Args:
+        words: more arguments of the command.
+        port: its port; 0 for any free one.
+        environment: more environment variables.
+        folder: its working folder. Tasks of the tests can be imported from any folder.
+
+    Yields:
+        The server's address, and its process.
     """
     clean = {
         name: value for name, value in os.environ.items() if name not in {TOKEN, "WINDROW_CRASH"}

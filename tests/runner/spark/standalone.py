@@ -1,5 +1,5 @@
-"""A standalone Spark cluster whose workers have nothing of windrow: a home of their
-own, and an environment without its code.
+"""A standalone Spark cluster whose workers have nothing of windrow: their own home, and an
+environment without its code.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from windrow.ingest.runner.spark.cluster import own_code
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
-    """A cluster until the end of the block; gone then with all below it."""
+    """Runs a cluster until the end of the block; it ends with all its children."""
     with any_cluster(folder, workers, cores, _bare) as running_cluster:
         yield running_cluster
 
 
 @contextmanager
 def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
-    """The same, whose workers have addresses of their own, and homes in which an
-    earlier run has left what it had compiled.
+    """Runs a cluster whose workers have different addresses, and homes with compiled code of an
+    earlier run.
 
-    To Spark they are machines then: it never gives a second try of a task to the
-    machine that still has the first.
+    For Spark they are different machines. It never runs the second try of a task on the machine
+    that still has the first.
     """
     with any_cluster(
         folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}"
@@ -47,9 +47,7 @@ def _visited(folder: Path) -> dict[str, str]:
 
 
 def leave_compiled(cache: Path) -> None:
-    """Put into a cache what an earlier run would have left: windrow's code, and what
-    was compiled of it.
-    """
+    """Puts windrow's code, and the code compiled from it, into a cache, as an earlier run does."""
     above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
     package = above / own_code().digest / "windrow"
@@ -58,9 +56,7 @@ def leave_compiled(cache: Path) -> None:
 
 
 def _bare(folder: Path) -> dict[str, str]:
-    """The environment of a worker that has the packages which windrow requires, and
-    none of windrow itself.
-    """
+    """Returns the environment of a worker that has windrow's requirements but not windrow."""
     python = deps_only(folder / "environment")
     (folder / "home").mkdir()
     return {
@@ -71,8 +67,10 @@ def _bare(folder: Path) -> dict[str, str]:
 
 
 def deps_only(folder: Path) -> Path:
-    """The interpreter of a new environment with this one's packages, but without
-    windrow: what installs that is no part of a path.
+    """Makes an environment with this one's packages but without windrow, and returns its
+    interpreter.
+
+    The path file that installs windrow has no effect there.
     """
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=LIMIT

@@ -1,4 +1,4 @@
-"""Tasks for the engines' tests; importable in Spark's workers."""
+"""Tasks for the engines' tests. Spark's workers can import them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.ingest.testing.engine import WorkerDiedError
 
 
 def staged(split: Split, word: str) -> Staged:
-    """A result that says `word`, with something in every field."""
+    """Returns a result that contains `word`, and has a value in every field."""
     moment = datetime(2026, 1, 5, 1, 2, 3, 456789, UTC)
     counts = split_counts(
         split,
@@ -55,80 +55,82 @@ def staged(split: Split, word: str) -> Staged:
 
 
 def note_call(folder: Path, split: Split) -> None:
-    """Leave a file for a call, so that calls in any process can be counted."""
+    """Leaves a file per call, so that calls in any process can be counted."""
     (folder / f"{split.partition}-{os.getpid()}-{len(list(folder.iterdir()))}").touch()
 
 
 class Name:
-    """Says which process ran it."""
+    """A task that returns its process id."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the process id as a result; see `Engine.run`."""
         return staged(split, str(os.getpid()))
 
 
 class Loaded:
-    """Says what its process has loaded, a line a module."""
+    """A task that returns the modules that its process has loaded, one per line."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the modules as a result; see `Engine.run`."""
         return staged(split, "\n".join(sys.modules))
 
 
 class Collects:
-    """Says how many objects Python's collector would look at here."""
+    """A task that returns the number of objects that Python's collector tracks."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the number as a result; see `Engine.run`."""
         return staged(split, str(len(gc.get_objects())))
 
 
 class Counts:
-    """Says how often it was called."""
+    """A task that returns the number of its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the number as a result; see `Engine.run`."""
         self.calls += 1
         return staged(split, str(self.calls))
 
 
 class StaysAtHome:
-    """Can't be pickled: it holds what belongs to one process."""
+    """A task that can't be pickled, because it holds a lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises, because it must not run; see `Engine.run`."""
         raise AssertionError(split)
 
 
 class MissesItsFile:
-    """Can't be pickled, and says why: the file that it would take along is gone."""
+    """A task whose pickling raises SpecError, because its file is gone."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise SpecError("The schema file is gone", "spec", "Put it back.")
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises, because it must not run; see `Engine.run`."""
         raise AssertionError(split)
 
 
 class Dies:
-    """Its worker dies at partition 1; what a lost executor, or one out of memory, does."""
+    """A task whose worker dies at partition 1, as a lost executor, or one without memory, does."""
 
     def __init__(self, calls: Path, *, times: int) -> None:
-        """`calls`: a folder that gets a file per try at partition 1.
+        """Remembers the arguments.
 
-        `times`: how many of them die.
+        Args:
+            calls: a folder that gets a file per try at partition 1.
+            times: number of tries that die.
         """
         self.calls, self.times = calls, times
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Dies at partition 1; see `Engine.run`."""
         if split.partition == 1:
             note_call(self.calls, split)
             if len(list(self.calls.iterdir())) <= self.times:
@@ -136,29 +138,33 @@ class Dies:
         return staged(split, "alive")
 
     def die(self) -> None:
-        """As a killed process dies."""
+        """Kills the process."""
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class DiesInMemory(Dies):
-    """The same for the twin, whose worker is the process of the test."""
+    """The same task for the twin, whose worker is the test's process."""
 
     def die(self) -> None:
-        """As the twin's workers die."""
+        """Raises the error of the twin's dead workers."""
         raise WorkerDiedError
 
 
 class Refuses:
-    """Finds that its messages are gone, or at partition 3 something else; counts how
-    often it was asked.
+    """A task that raises DataLossError at partition 1, SchemaChangedError at partition 3, and
+    counts its calls.
     """
 
     def __init__(self, calls_folder: Path) -> None:
-        """`calls_folder`: a folder that gets a file per call."""
+        """Remembers the folder.
+
+        Args:
+            calls_folder: a folder that gets a file per call.
+        """
         self.calls_folder = calls_folder
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises at the partitions 1 and 3; see `Engine.run`."""
         note_call(self.calls_folder, split)
         if split.partition == 1:
             raise DataLossError("gone", "read", "Do something.", split.topic, split.partition, 7)
@@ -168,36 +174,40 @@ class Refuses:
 
 
 class Breaks:
-    """A bug, whose exception quotes a message's value; counts how often it was asked."""
+    """A task with a bug, whose exception quotes a message's value. It counts its calls."""
 
     def __init__(self, calls_folder: Path) -> None:
-        """`calls_folder`: a folder that gets a file per call."""
+        """Remembers the folder.
+
+        Args:
+            calls_folder: a folder that gets a file per call.
+        """
         self.calls_folder = calls_folder
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises at partition 1; see `Engine.run`."""
         note_call(self.calls_folder, split)
         value = "secret-payload" if split.partition == 1 else 1
         return staged(split, str(pa.array([value], pa.int64())))
 
 
 class Raises:
-    """Raises what it is made with, as a class: its text would be a message's."""
+    """A task that raises an exception of the given class, with a text like a message's value."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         self.kind = kind
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises the exception; see `Engine.run`."""
         raise self.kind("secret-payload")
 
 
 class EndsItself(KeyboardInterrupt):
-    """An end that somebody asks for, as Ctrl-C is; its text may quote anything."""
+    """An interrupt such as Ctrl-C, whose text may quote a value."""
 
 
 class PanicException(BaseException):
-    """What a panic in Rust code is to Python; each library has a class of its own."""
+    """The exception of a panic in Rust code. Each library has its own class."""
 
 
 PanicException.__module__ = "pyo3_runtime"
@@ -205,57 +215,61 @@ PANIC = PanicException
 
 
 class Panics:
-    """What a panic in Rust code does: its text may quote anything."""
+    """A task that panics in Rust code; the text may quote a value."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Raises the panic's exception; see `Engine.run`."""
         raise PANIC("secret-payload")
 
 
 class Says:
-    """Says what a module that can be imported in a folder calls `WORD`, and which process did."""
+    """A task that returns `WORD` of a module in a folder, and its process id."""
 
     def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.module = folder, module
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns both as a result; see `Engine.run`."""
         if str(self.folder) not in sys.path:
             sys.path.append(str(self.folder))
         return staged(split, f"{importlib.import_module(self.module).WORD} {os.getpid()}")
 
 
 class WaitsForEver:
-    """Says that it has begun, and doesn't end by itself."""
+    """A task that reports its start, and doesn't end by itself."""
 
     def __init__(self, begun: Path) -> None:
-        """`begun`: a folder that gets a file per call."""
+        """Remembers the folder.
+
+        Args:
+            begun: a folder that gets a file per call.
+        """
         self.begun = begun
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Waits for ten minutes; see `Engine.run`."""
         (self.begun / str(split.partition)).touch()
         threading.Event().wait(600)
         return staged(split, "waited")
 
 
 class Variable:
-    """Says what a worker's environment has under a name."""
+    """A task that returns a variable of the worker's environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the variable as a result; see `Engine.run`."""
         return staged(split, os.environ.get(self.name, ""))
 
 
 class Where:
-    """Says where a module's code is: windrow's own, if no other is named."""
+    """A task that returns the file of a module, by default of windrow."""
 
     def __init__(self, module: str = "windrow") -> None:
         self.module = module
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns the path as a result; see `Engine.run`."""
         return staged(split, str(importlib.import_module(self.module).__file__))

@@ -1,4 +1,4 @@
-"""Java's archive of Spark's classes: made once, used by every session, never half."""
+"""Java's archive of Spark's classes: made once, used by every session, never half written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where archives are; nothing is there."""
+    """The folder of archives, which doesn't exist yet."""
     monkeypatch.setattr(local, "ARCHIVES", tmp_path / "var")
     return tmp_path / "var"
 
@@ -39,8 +39,8 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("home", ["/nowhere", ""])
 def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the place where Java was looked for, before Spark's own words of
-    programs that don't start.
+    """Without Java the error names the place where it was looked for, before Spark reports a
+    program that doesn't start.
     """
     monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -51,7 +51,7 @@ def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.spark
 def test_a_session_has_it_mapped(spark: SparkSession) -> None:
-    """What `make setup` made is what the Java of a session has open."""
+    """The Java of a session has the archive open that `make setup` made."""
     path = local.archive_path()
     assert path is not None
     assert path.is_file()
@@ -60,7 +60,9 @@ def test_a_session_has_it_mapped(spark: SparkSession) -> None:
 
 
 def test_none_is_no_option(folder: Path) -> None:
-    """Without an archive Java is told nothing; with one, that, and to keep quiet about it."""
+    """Without an archive Java gets no option; with one, the option for it and one that silences
+    messages about it.
+    """
     assert local.archive_options() == ""
     path = local.archive_path()
     assert path is not None
@@ -72,7 +74,7 @@ def test_none_is_no_option(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_another_java_has_another(java: Path) -> None:
-    """The name changes with the Java that wrote it, also where that was replaced in its place."""
+    """The archive's name changes with the Java, also if the Java was replaced at the same path."""
     first = local.archive_path()
     os.utime(java / "lib" / "modules", (1, 1))
     assert local.archive_path() != first
@@ -80,8 +82,8 @@ def test_another_java_has_another(java: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where Java is missing a session is begun as ever, and who asks for an archive is
-    told why there can be none.
+    """Without Java a session is begun without an archive, and making an archive raises
+    UnreachableError.
     """
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert local.archive_path() is None
@@ -91,15 +93,15 @@ def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_path_with_a_space_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Java's options are split at spaces: such an environment does without."""
+    """A path with a space has no archive, because Java's options are split at spaces."""
     monkeypatch.setattr(local, "ARCHIVES", tmp_path / "my files")
     assert local.archive_path() is None
 
 
 @pytest.mark.usefixtures("java")
 def test_a_spark_that_does_not_start(folder: Path) -> None:
-    """The error says what to do, and nothing is left that a later session would take
-    for an archive.
+    """If Spark doesn't start, the error has advice, and no file is left that a later session
+    would use.
     """
     with pytest.raises(UnreachableError, match="Spark did not start"):
         class_archive.make_archive()
@@ -107,8 +109,8 @@ def test_a_spark_that_does_not_start(folder: Path) -> None:
 
 
 def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While Java writes, the name is free; then the whole file has it, and what another
-    Java wrote before is gone.
+    """While Java writes, no file has the archive's name; afterwards the complete file has it,
+    and an older archive is gone.
     """
     folder.mkdir()
     older = folder / "spark-0123.jsa"
@@ -128,7 +130,7 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is named, and that it doesn't matter."""
+    """A folder that can't be written is named, and the error says that Spark only starts slower."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(local, "ARCHIVES", tmp_path / "file" / "var")
     with pytest.raises(

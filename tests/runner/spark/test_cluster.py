@@ -1,4 +1,4 @@
-"""A standalone cluster as the place where tasks run."""
+"""A standalone cluster as the engine of tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers with a core each."""
+    """A cluster with two workers of one core each."""
     with cluster(tmp_path_factory.mktemp("cluster")) as running_cluster:
         yield running_cluster
 
@@ -41,15 +41,17 @@ ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memo
 def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(
     kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """The same spec and command with --master, and SQL between: every message is a row or
-    a dead letter, and all of it verifies, to its last byte.
+    """A run with --master on workers without windrow gives a row or a dead letter for every
+    message, and verify finds nothing.
+
+    The spec has an SQL step.
     """
     case = CASES["json"]
     user = make_user(case, kafka, tmp_path, schema_registry)
     [spec] = tmp_path.glob("*.yaml")
     step = "SELECT * FROM rows WHERE _offset + 1 > 0"
     spec.write_text(f"{spec.read_text()}\ntransform: {{steps: [{{sql: '{step}'}}]}}\n")
-    # a cluster of its own with one worker: a second one would compile all there is once more
+    # one worker is enough: a second would compile everything again
     with cluster(tmp_path / "cluster", workers=1) as bare:
         ran = user.starts_and_ends("run", "--window", HOUR, "--master", bare.master, *ON_IT)
     assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
@@ -65,7 +67,7 @@ def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(
 def test_the_page_says_how_to_try_a_cluster(
     kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Its three commands, on a port that is free: the window is committed."""
+    """The three commands of the page, on a free port, commit the window."""
     page = (ROOT / "docs" / "clusters.md").read_text().replace("7077", str(free_port()))
     block = next(
         code for code in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "Worker" in code
@@ -88,8 +90,8 @@ def test_the_page_says_how_to_try_a_cluster(
 def test_workers_that_differ_are_told_before_anything_is_read(
     two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Workers with another version of a package end the run with one sentence, which
-    names machine, interpreter, package and versions.
+    """Workers with another version of a package end the run with one sentence, which names
+    machine, interpreter, package and versions.
     """
     user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     python = deps_only(tmp_path / "other")
@@ -113,9 +115,7 @@ def test_workers_that_differ_are_told_before_anything_is_read(
 def test_doctor_looks_around_on_every_worker(
     two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Both workers answer before a window is run, and nothing that was tried leaves
-    anything behind.
-    """
+    """Doctor checks both workers before a window is run, and leaves no file."""
     user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     words = ["--cluster", "--master", two_workers.master, *ON_IT]
     paths_before = sorted(tmp_path.iterdir())
@@ -133,8 +133,8 @@ def test_doctor_looks_around_on_every_worker(
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """A run on it ends with one sentence that names it and says what to look at; not
-    with one on Java, which is well.
+    """A wrong master address ends the run with one sentence that names it and the remedy, and
+    doesn't blame Java.
     """
     user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     failed = user.starts_and_ends(
@@ -163,8 +163,9 @@ list(SparkEngine(lambda: spark_context(sys.argv[1], words)).run(Name(), ONE))
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None:
-    """Spark waits for executors without end, and without a word: the run says what it
-    waits for, and goes on waiting.
+    """A run logs that it waits for executors, and goes on waiting.
+
+    Spark waits silently and for ever.
     """
     command = [sys.executable, "-c", ALONE, two_workers.master]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -183,8 +184,8 @@ def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
-    """Everything that is promised of engines holds where workers have none of windrow's
-    code, and none of the driver's files.
+    """The contract of engines holds where workers have neither windrow's code nor the driver's
+    files.
     """
     runs_there("tests/runner/spark/on_cluster.py", two_workers)
 
@@ -193,17 +194,20 @@ def test_the_contract_holds(two_workers: Cluster) -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_dataframes_hold(two_workers: Cluster, kafka: str, tmp_path: Path) -> None:
-    """Exact ranges, a window's rows, batches that are written once: also where workers
-    have none of windrow's code.
+    """Exact ranges, a window's rows, and batches that are written once hold where workers don't
+    have windrow's code.
     """
     driver = {"XDG_CACHE_HOME": str(tmp_path / "cache"), BOOTSTRAP: kafka}
     runs_there("tests/dataframes/on_cluster.py", two_workers, driver)
 
 
 def runs_there(module: str, cluster: Cluster, driver: Mapping[str, str] = {}) -> None:
-    """A module of tests in a process of its own, whose session is on the cluster.
+    """Runs a module of tests in another process, whose session is on the cluster.
 
-    `driver`: its environment besides.
+    Args:
+        module: path of the module.
+        cluster: the cluster.
+        driver: more environment variables of the process.
     """
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "0", "-q", module],

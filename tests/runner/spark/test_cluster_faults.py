@@ -1,5 +1,5 @@
-"""Workers, machines and drivers of a Spark cluster die, stop and come back, on real
-Kafka: exactly once, by the checker's own look.
+"""Workers, machines and drivers of a Spark cluster that die, stop and come back, on real Kafka:
+exactly once, by the checker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["one_hour", "setup"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 TRIES = 4
-"""Of a task, where nobody says otherwise."""
+"""Spark's default number of tries of a task."""
 COPIES = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -33,14 +33,21 @@ COPIES = {
     "spark.speculation.efficiency.enabled": "false",
     "spark.python.task.killTimeout": "10m",
 }
-"""A task that takes longer than half of the others is run a second time; whose result
-comes too late, isn't killed for it at once.
+"""Properties for speculation: a task that takes longer than half of the others is run a second
+time.
+
+The slower of both isn't killed at once.
 """
 
 
 @dataclass
 class Ground:
-    """A cluster with the tests' driver on it, and a trap for the Python workers of that driver."""
+    """A cluster, the tests' driver on it, and a trap for the Python workers of that driver.
+
+    Attributes:
+        cluster: the cluster.
+        folder: folder of the trap and the log.
+    """
 
     cluster: Cluster
     folder: Path
@@ -48,13 +55,14 @@ class Ground:
 
     @property
     def trap(self) -> Path:
-        """While this file isn't there, the next Python worker that has staged a batch
-        makes it, and stops itself.
+        """A file that arms the trap while it doesn't exist.
+
+        The next Python worker that has staged a batch makes it, and stops itself.
         """
         return self.folder / "trap"
 
     def words(self) -> dict[str, str]:
-        """Spark's, for a session on half of the cluster."""
+        """Returns Spark's properties for a session on half of the cluster."""
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.executor.memory": "512m",
@@ -64,19 +72,19 @@ class Ground:
 
     @property
     def driver(self) -> Driver:
-        """The one that is there; a new one where the last one has died."""
+        """The current driver; a new one if the last has died."""
         if self._driver is None or self._driver.ended:
             self._driver = Driver(self.cluster.master, self.words(), self.folder)
         return self._driver
 
     def close(self) -> None:
-        """End the driver."""
+        """Ends the driver."""
         if self._driver is not None:
             self._driver.close()
 
 
 def stopped_worker(cluster: Cluster) -> psutil.Process:
-    """Waits until the trap has caught a Python worker of the cluster, and returns that."""
+    """Waits until the trap has stopped a Python worker of the cluster, and returns it."""
     stopped: list[psutil.Process] = []
 
     def any_stopped() -> bool:
@@ -94,14 +102,14 @@ def stopped_worker(cluster: Cluster) -> psutil.Process:
 
 
 def end(process: psutil.Process) -> None:
-    """SIGKILL; it is gone when this returns."""
+    """Kills a process with SIGKILL, and waits until it is gone."""
     process.kill()
     until(lambda: status_of(process) in OVER, "a killed process is still there")
 
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """Two workers with room for two drivers, with two tasks at once on each for both."""
+    """Two workers with room for two drivers; each worker runs two tasks of each driver at once."""
     folder = tmp_path_factory.mktemp("ground")
     with known_cluster(folder / "cluster", cores=4) as cluster:
         new_ground = Ground(cluster, folder)
@@ -113,22 +121,22 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest.fixture(autouse=True)
 def no_trap(ground: Ground) -> None:
-    """A test that wants the trap sets it."""
+    """A disarmed trap. A test that needs it arms it."""
     ground.trap.touch()
 
 
 def list_staged(setup: PipelineSetup) -> set[str]:
-    """Data files under the table, whether a commit names them or not."""
+    """Returns data files below the table, committed or not."""
     return {path.name for path in (setup.folder / "things" / "data").rglob("*.parquet*")}
 
 
 def list_finished(setup: PipelineSetup) -> set[str]:
-    """Those that were written to their end."""
+    """Returns the data files that were written completely."""
     return {name for name in list_staged(setup) if name.endswith(".parquet")}
 
 
 def in_table(setup: PipelineSetup) -> set[str]:
-    """Data files that the table is made of."""
+    """Returns the data files of the table's current version."""
     table = setup.folder / "things"
     return (
         {Path(uri).name for uri in DeltaTable(str(table)).file_uris()}
@@ -138,8 +146,11 @@ def in_table(setup: PipelineSetup) -> set[str]:
 
 
 def assert_exactly_once_beside_garbage(setup: PipelineSetup, *garbage: int) -> None:
-    """The checker finds nothing wrong, and so many staged files are there (or so many)
-    that the table doesn't know.
+    """Asserts that the checker finds nothing wrong.
+
+    Args:
+        setup: the pipeline.
+        garbage: allowed numbers of staged files that the table doesn't name.
     """
     report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
@@ -147,10 +158,13 @@ def assert_exactly_once_beside_garbage(setup: PipelineSetup, *garbage: int) -> N
 
 
 def test_a_killed_executor_is_run_again(ground: Ground, setup: PipelineSetup) -> None:
-    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the
-    worker ends with it. 3 Spark runs its task again.
+    """The task of a killed executor is run again.
 
-    The other task may have run on the same executor, whose result is then lost with it.
+    1. A worker has staged a batch, and stops.
+    2. Its executor is killed with SIGKILL, and the worker ends with it.
+    3. Spark runs its task again.
+
+    The other task may have run on the same executor; then its result is lost, too.
     """
     driver = ground.driver
     ground.trap.unlink()
@@ -167,10 +181,11 @@ def test_a_killed_executor_is_run_again(ground: Ground, setup: PipelineSetup) ->
 def test_a_killed_driver_is_followed_at_once(
     ground: Ground, setup: PipelineSetup, point: str
 ) -> None:
-    """1 A driver dies by SIGKILL around its commit. 2 A second one goes on at once, and
-    says whether the commit was in already.
+    """A second driver goes on at once after a killed one.
 
-    Nothing of the first one is left on the workers' machines.
+    1. A driver dies by SIGKILL right before or after its commit.
+    2. A second driver runs the window, and says whether it was committed already.
+    3. The first driver's executors end.
     """
     first = ground.driver
     first.begin(setup, crash=f"{point}:kill")
@@ -187,8 +202,8 @@ def test_a_killed_driver_is_followed_at_once(
 def test_a_task_that_always_kills_its_worker_ends_the_run(
     ground: Ground, kafka: str, tmp_path: Path
 ) -> None:
-    """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the
-    run says to try again, and the rerun is right.
+    """A task that kills its worker at every try ends the run with the advice to try again, and
+    the rerun is right.
     """
     setup = PipelineSetup(kafka, create_topic(kafka), tmp_path)
     produce(kafka, setup.topic, [Put(thing_value(i), millis(1, i)) for i in range(50)])
@@ -209,11 +224,14 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
 def test_a_broker_that_only_the_workers_do_not_reach(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
-    """1 The driver has planned, and stops. 2 The way to the broker is shut, and the
-    driver, inside, goes on. 3 Its workers stay outside.
+    """A broker that only the workers can't reach ends the run with an error that says so.
 
-    The run says that nobody answers where the tasks run, and to try again. With the way
-    open again, the rerun is right.
+    With the way open, the rerun is right.
+
+    1. The driver has planned, and stops.
+    2. The way to the broker is closed for new clients. The driver goes on, because it is
+       connected already.
+    3. Its workers can't connect.
     """
     door = Door(kafka)
     try:
@@ -240,8 +258,8 @@ def test_a_broker_that_only_the_workers_do_not_reach(
 
 
 def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: Path) -> None:
-    """Each message is there once, and of a split comes so little back that a thousand
-    of them fit into two megabytes of the driver's.
+    """Each message of a thousand splits is there once, and all results fit into two megabytes
+    of the driver's memory.
     """
     setup = PipelineSetup(
         kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}}
@@ -266,11 +284,13 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
 def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
     ground: Ground, setup: PipelineSetup, tmp_path: Path
 ) -> None:
-    """1 A worker stops in the middle of writing. 2 Spark gives its task to the other
-    machine too, the driver looks, and stops.
+    """A worker that wakes after the copy of its task changes nothing.
 
-    3 The worker wakes, and stages its file. 4 The driver commits without that file. 5 A
-    rerun, and another look, change nothing.
+    1. A worker stops in the middle of writing.
+    2. Spark gives its task to the other machine, too. The driver looks, and stops.
+    3. The worker wakes, and stages its file.
+    4. The driver commits without that file.
+    5. A rerun, and another look, change nothing.
     """
     driver = Driver(ground.cluster.master, ground.words() | COPIES, tmp_path)
     try:
@@ -300,11 +320,13 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
 def test_a_function_of_dataframes(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
-    """1 A worker halts in the middle of staging. 2 The executors are killed, and what
-    they had read is lost: the run says to try again.
+    """A function of DataFrames is run exactly once, and its UDFs are sent to the workers.
 
-    3 The driver runs it again, and is killed behind its commit. 4 Another one finds
-    each row there once. UDFs of its file travel.
+    1. A worker stops in the middle of staging.
+    2. The executors are killed, and the data that they had read is lost. The run says to try
+       again.
+    3. The driver runs the window again, and is killed after its commit.
+    4. Another driver finds each row there once.
     """
     setup = PipelineSetup(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:same"}]}}
@@ -336,7 +358,7 @@ def test_a_function_of_dataframes(
 def test_a_function_that_needs_what_workers_have_not(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
-    """A module that the driver alone can import is named, with what to do; nothing is committed."""
+    """A module that only the driver can import is named with advice, and nothing is committed."""
     setup = PipelineSetup(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:foreign"}]}}
     )

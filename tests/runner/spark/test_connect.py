@@ -1,4 +1,4 @@
-"""A Spark Connect server as the place where tasks run."""
+"""A Spark Connect server as the engine of tasks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from windrow.ingest.runner.spark.server import spark_server as spark_server_of
 pytestmark = pytest.mark.spark
 
 LIBRARIES = {"windrow", "confluent_kafka", "deltalake", "polars", "pyarrow"}
-"""What a task loads, but for a schema of the user's and how it is checked."""
+"""The packages that a task loads. A user's schema may need others."""
 
-SECRET = "t0ken-C4nary"  # a test's own
+SECRET = "t0ken-C4nary"  # a secret of this test
 
 
 class TestConnect(EngineContract):
-    """The contract, on a session of a server."""
+    """The contract of engines, on a session of a server."""
 
     dies = Dies
 
@@ -55,7 +55,7 @@ class TestConnect(EngineContract):
 
 @pytest.fixture
 def closing_all() -> Iterator[list[ConnectedSpark]]:
-    """Clients that the test's end closes."""
+    """Clients that are closed at the end of the test."""
     clients: list[ConnectedSpark] = []
     yield clients
     for client in clients:
@@ -63,7 +63,7 @@ def closing_all() -> Iterator[list[ConnectedSpark]]:
 
 
 def wait_for(folder: Path) -> None:
-    """Return once a task has left a file in a folder."""
+    """Waits until a task has left a file in a folder."""
     deadline, pause = time.monotonic() + LIMIT, threading.Event()
     while not list(folder.iterdir()):
         assert time.monotonic() < deadline, "no task has begun"
@@ -73,23 +73,24 @@ def wait_for(folder: Path) -> None:
 def done(
     spark: ConnectedSpark, task: Callable[[Split], Staged], splits: list[Split]
 ) -> list[Staged]:
-    """What a task gives for some splits, by a client."""
+    """Returns a task's results for some splits, run by a client."""
     return list(SparkEngine(spark.session).run(task, splits))
 
 
 def names(spark: ConnectedSpark) -> list[Split]:
-    """All splits, as they come back."""
+    """Returns the splits in the order of their results."""
     return [result.split for result in done(spark, Name(), SPLITS)]
 
 
 def test_an_empty_plan_never_reaches_the_server() -> None:
-    """No splits: nobody is asked for, not even whether somebody answers."""
+    """An empty plan asks no server, not even whether it is there."""
     assert list(SparkEngine(ConnectedSpark("sc://localhost:1").session).run(Name(), [])) == []
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
-    """A worker that is interrupted is Spark's to try again; when it gives up, its words,
-    which hold the worker's, are not repeated.
+    """Spark tries an interrupted worker again.
+
+    When it gives up, the error doesn't repeat the worker's text.
     """
     with (
         closing(ConnectedSpark(spark_server)) as spark,
@@ -100,14 +101,17 @@ def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
 
 
 def test_a_server_says_how_many_tasks_it_runs_at_once(spark_server: str) -> None:
-    """Small splits are spread over what the server has, not over what this machine has."""
+    """The number of parallel tasks is the server's, not this machine's."""
     with closing(ConnectedSpark(spark_server)) as spark:
         assert parallelism(spark.session()) == 2
 
 
 def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) -> None:
-    """1 A client's task doesn't end. 2 Another client's tasks run and end. 3 It cancels
-    one of its own; the first one's goes on.
+    """Two clients of a server don't disturb each other.
+
+    1. A task of the first client doesn't end.
+    2. Tasks of the second client run and end.
+    3. The second client cancels one of its tasks, and the first client's task goes on.
     """
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
@@ -135,7 +139,7 @@ def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) ->
 
 
 def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) -> None:
-    """A client that is interrupted leaves no task behind that goes on for nobody."""
+    """Ctrl-C in a client ends its tasks on the server."""
 
     def interrupt() -> None:
         wait_for(tmp_path)
@@ -150,9 +154,7 @@ def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) ->
 
 
 def test_without_a_server_it_is_an_outage() -> None:
-    """Where nobody listens the error is that of something that can't be reached, and
-    names the address and the command.
-    """
+    """Without a server the error is UnreachableError with the address and the command."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"sc://localhost:{free.getsockname()[1]}"
@@ -164,8 +166,9 @@ def test_without_a_server_it_is_an_outage() -> None:
 
 
 def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server with another Python, Spark or windrow is not given a task, and the error
-    says what either is.
+    """A server with another Python, Spark or windrow gets no task.
+
+    The error names both environments.
     """
     ours = connect.environment()
     monkeypatch.setattr(connect, "environment", lambda: ours.replace("Python 3.", "Python 4."))
@@ -178,8 +181,11 @@ def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> None:
-    """1 A client has a session. 2 Its server is killed: an outage. 3 Another one comes
-    up there: the client goes on with it.
+    """A client goes on with a server that was started again.
+
+    1. A client has a session.
+    2. Its server is killed: UnreachableError.
+    3. Another server starts at that address, and the client uses it.
     """
     with serving() as (address, command):
         spark = ConnectedSpark(address)
@@ -201,8 +207,8 @@ def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> N
 def test_java_is_killed_in_the_middle_of_a_job(
     tmp_path: Path, closing_all: list[ConnectedSpark]
 ) -> None:
-    """What ran there is an outage to its client, and the command ends with exit code 3
-    instead of waiting for nothing.
+    """If Java is killed in a job, its client gets UnreachableError, and the command ends with
+    exit code 3.
     """
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
@@ -221,8 +227,10 @@ def test_java_is_killed_in_the_middle_of_a_job(
 def test_a_server_ends_cleanly(
     sign: signal.Signals, tmp_path: Path, closing_all: list[ConnectedSpark]
 ) -> None:
-    """Ctrl-C or a supervisor's signal ends it with its Java and its workers, while a
-    task runs; the task's client is told.
+    """Ctrl-C or a supervisor's signal ends the server with its Java and its workers, also in a
+    task.
+
+    The client gets UnreachableError.
     """
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
@@ -238,7 +246,7 @@ def test_a_server_ends_cleanly(
 
 
 def test_a_port_that_is_taken(spark_server: str) -> None:
-    """The second server on a port says so, before Java starts."""
+    """A second server on a port fails before Java starts."""
     port = spark_server.rpartition(":")[2]
     done = subprocess.run(
         [*COMMAND, "--port", port],
@@ -253,7 +261,7 @@ def test_a_port_that_is_taken(spark_server: str) -> None:
 
 
 def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that others could reach isn't started for anybody to use."""
+    """A server that other machines can reach needs a token."""
     monkeypatch.delenv(TOKEN, raising=False)
     command = [*COMMAND, "--host", "0.0.0.0"]
     done = subprocess.run(
@@ -273,8 +281,9 @@ def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_properties_that_are_told_otherwise(name: str) -> None:
-    """What the server sets itself, or what everybody would read on the command line, is
-    refused, not passed over.
+    """A property that the server sets itself, or a secret one, is refused, not ignored.
+
+    The command line is visible to all users of the machine.
     """
     with (
         pytest.raises(SpecError, match=f"{name} is no property to set") as caught,
@@ -288,8 +297,8 @@ def test_properties_that_are_told_otherwise(name: str) -> None:
 def test_the_first_client_finds_workers_ready(
     closing_all: list[ConnectedSpark], kafka: str, tmp_path: Path
 ) -> None:
-    """The command says that it is up once a worker has loaded all that a window needs: its
-    own schema is what the first one adds.
+    """The command reports that it is up once a worker has loaded all that a window needs,
+    except the window's own schema.
     """
     setup = PipelineSetup(kafka, create_topic(kafka), tmp_path)
     produce(kafka, setup.topic, [Put(thing_value(1), millis(0)), Put(thing_value(2), millis(1))])
@@ -308,8 +317,9 @@ def test_the_first_client_finds_workers_ready(
 
 
 def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client without the server's token, or with another, is refused; one with it is
-    served; nobody else gets to see it.
+    """A client without the server's token, or with another one, is refused.
+
+    No other process can see the token.
     """
     with serving(environment={TOKEN: SECRET}) as (address, command):
         monkeypatch.delenv(TOKEN, raising=False)
@@ -343,22 +353,24 @@ def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_no_address(address: str) -> None:
-    """An address is a place and nothing else: what may be secret in one is not repeated."""
+    """An address with more than a place is refused, and the error doesn't repeat it, because it
+    may contain a secret.
+    """
     with pytest.raises(SpecError, match="and this is none") as caught:
         ConnectedSpark(address)
     assert SECRET not in str(caught.value)
 
 
 def test_secrets_do_not_travel_in_the_clear() -> None:
-    """Another machine is reached by TLS, or not at all."""
+    """A server on another machine needs TLS."""
     with pytest.raises(SpecError, match="would travel in the clear"):
         ConnectedSpark("sc://spark.example:15002")
     assert ConnectedSpark("sc://spark.example:15002/;use_ssl=true").address
 
 
 def test_a_worker_does_not_run_what_was_changed(spark_server: str, tmp_path: Path) -> None:
-    """Workers live on between clients; once a module that they have loaded is another,
-    a task gets the new one.
+    """A task gets a module's new code after the file was changed, although workers live on
+    between clients.
     """
     module = tmp_path / f"word_{os.getpid()}.py"
     module.write_text("WORD = 'before'\n")

@@ -1,5 +1,5 @@
-"""A Spark Connect server that stands on a cluster: clients' code travels to its
-workers, and whoever dies, it is exactly once.
+"""A Spark Connect server on a cluster: clients' code is sent to the workers, and each message
+is there once despite deaths.
 """
 
 from __future__ import annotations
@@ -45,8 +45,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 
 @dataclass(frozen=True)
 class Ground:
-    """A cluster, a server on it (`address`) that is of another folder and version than
-    this, and a trap for its Python workers.
+    """A cluster, a server on it with another folder and version than the clients, and a trap
+    for its Python workers.
+
+    Attributes:
+        cluster: the cluster.
+        address: the server's address.
+        code: folder of the server's code.
+        trap: file that arms the trap while it doesn't exist.
     """
 
     cluster: Cluster
@@ -55,7 +61,7 @@ class Ground:
     trap: Path
 
     def words(self) -> list[str]:
-        """The server's: it takes half of the cluster."""
+        """Returns the arguments of a server that uses half of the cluster."""
         return [
             "--master",
             self.cluster.master,
@@ -70,7 +76,7 @@ class Ground:
         ]
 
     def environment(self) -> dict[str, str]:
-        """The server's: its own code, and a Python to plan DataFrames in."""
+        """Returns the environment of a server: its own code, and a Python that plans DataFrames."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {
             "PYTHONPATH": str(self.code),
@@ -81,7 +87,7 @@ class Ground:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """Two workers with room for two servers, and one of these."""
+    """Two workers with room for two servers, and one running server."""
     folder = tmp_path_factory.mktemp("ground")
     code = folder / "server"
     shutil.copytree(
@@ -101,13 +107,13 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest.fixture(autouse=True)
 def no_trap(ground: Ground) -> None:
-    """A test that wants the trap sets it."""
+    """A disarmed trap. A test that needs it arms it."""
     ground.trap.touch()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def travelling_tasks() -> Iterator[None]:
-    """The workers have no tests."""
+    """Pickles the tests' tasks by value, because the workers can't import them."""
     cloudpickle.register_pickle_by_value(tasks)
     yield
     cloudpickle.unregister_pickle_by_value(tasks)
@@ -115,13 +121,13 @@ def travelling_tasks() -> Iterator[None]:
 
 @pytest.fixture
 def client(ground: Ground) -> Iterator[ConnectedSpark]:
-    """A client on the server."""
+    """A client of the server."""
     with closing(ConnectedSpark(ground.address)) as spark:
         yield spark
 
 
 class TestConnectOnCluster(EngineContract):
-    """The contract, where neither the server nor the workers have the client's code."""
+    """The contract of engines, where neither the server nor the workers have the client's code."""
 
     dies = Dies
 
@@ -131,12 +137,12 @@ class TestConnectOnCluster(EngineContract):
 
 
 def places(spark: ConnectedSpark) -> set[str]:
-    """Where the workers have their windrow."""
+    """Returns the files from which the workers import windrow."""
     return {result.rows[0] for result in SparkEngine(spark.session).run(Where(), ONE)}
 
 
 def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
-    """Workers import windrow from where they keep what the client sent, by its digest."""
+    """Workers import windrow from the folder with the client's code, named by its digest."""
     assert all(
         f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in code_path
         for code_path in places(client)
@@ -145,8 +151,8 @@ def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """`sending(digest, package=version)`: from now on this process sends its code under
-    that name, and wants those versions.
+    """A function that makes this process send its code under another digest, and require other
+    versions: `sending(digest, package=version)`.
     """
     ours = cluster.own_code()
 
@@ -164,8 +170,10 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def test_clients_of_two_versions_share_a_server(
     ground: Ground, sending: Callable[..., str], monkeypatch: pytest.MonkeyPatch, *, apart: bool
 ) -> None:
-    """Each has its tasks done by its own code, in turn; and also where Spark can't tell
-    their workers apart.
+    """Clients of two versions on one server each have their tasks run by their own code, in
+    turn.
+
+    This holds also where Spark can't tell their workers apart.
     """
     if not apart:
         monkeypatch.setattr(connect, "buffer_bytes", lambda _: 65_536)
@@ -181,8 +189,8 @@ def test_clients_of_two_versions_share_a_server(
 def test_workers_that_differ_are_told_before_a_split(
     client: ConnectedSpark, sending: Callable[..., str]
 ) -> None:
-    """A package of another version ends the run with one sentence, which names machine,
-    interpreter, package and versions.
+    """Workers with another version of a package end the run with one sentence, which names
+    machine, interpreter, package and versions.
     """
     sending("d" * 32, msgspec="0.0.1")
     with pytest.raises(
@@ -193,7 +201,7 @@ def test_workers_that_differ_are_told_before_a_split(
 
 
 def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of another version of Spark is given no task, and the error names both."""
+    """A server with another version of Spark gets no task. The error names both versions."""
     ours = connect.version("pyspark")
     monkeypatch.setattr(
         connect, "version", lambda name: "3.0.0" if name == "pyspark" else os.fspath(name)
@@ -205,8 +213,9 @@ def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.Mo
 def test_dataframes_of_a_client(
     ground: Ground, client: ConnectedSpark, kafka: str, tmp_path: Path
 ) -> None:
-    """Exact ranges are read, and a batch is written once, by the client's code: its
-    formats are planned beside the server.
+    """A client's code reads exact ranges as a DataFrame, and writes a batch once.
+
+    Its formats are planned by the server's Python.
     """
     session = client.session()
     session.dataSource.register(windrow.WindrowSource)
@@ -229,7 +238,7 @@ def test_dataframes_of_a_client(
 
 @pytest.fixture(scope="module")
 def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
-    """Two clients in processes of their own."""
+    """Two clients in other processes."""
     clients = [Driver(ground.address, {}, tmp_path_factory.mktemp("client")) for _ in range(2)]
     yield clients
     for client in clients:
@@ -237,7 +246,7 @@ def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def assert_exactly_once(setup: PipelineSetup) -> None:
-    """The checker finds nothing wrong."""
+    """Asserts that the checker finds nothing wrong."""
     report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
@@ -245,8 +254,10 @@ def assert_exactly_once(setup: PipelineSetup) -> None:
 def test_two_clients_run_windows_beside_each_other(
     kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path
 ) -> None:
-    """Windows of two tables, by two clients on one server at the same time: each is whole,
-    also the one whose rows go through SQL on the workers.
+    """Two clients that run windows of two tables on one server at the same time both commit
+    complete windows.
+
+    One of the pipelines has an SQL step.
     """
     steps = {"transform": {"steps": [{"sql": "SELECT id, lower(name) AS name FROM rows"}]}}
     over_by_folder = {"one": {}, "other": steps}
@@ -274,10 +285,11 @@ def test_a_killed_executor_is_run_again(
     tmp_path: Path,
     over: dict[str, Any],
 ) -> None:
-    """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker
-    ends with it. 3 Spark runs its task again.
+    """The task of a killed executor is run again, also in a function of DataFrames.
 
-    So it is where rows go through a function of DataFrames, by the client's code.
+    1. A worker has read a batch, and stops.
+    2. Its executor is killed, and the worker ends with it.
+    3. Spark runs its task again.
     """
     ground.trap.unlink()
     drivers[0].begin(PipelineSetup(setup.bootstrap, setup.topic, tmp_path, over))
@@ -292,10 +304,12 @@ def test_a_killed_executor_is_run_again(
 def test_what_was_read_goes_with_its_executors(
     ground: Ground, setup: PipelineSetup, tmp_path: Path
 ) -> None:
-    """1 A function of DataFrames is given what was read, and halts. 2 The executors are
-    killed: the run says to try again.
+    """Data that was read is lost with its executors.
 
-    3 Nothing is committed. 4 The next run is right.
+    1. A function of DataFrames gets the data, and stops.
+    2. The executors are killed: the run says to try again.
+    3. Nothing is committed.
+    4. The next run is right.
     """
     driver = Driver(ground.address, {}, tmp_path)
     halting = PipelineSetup(
@@ -338,8 +352,10 @@ def test_what_was_read_goes_with_its_executors(
 def test_a_killed_client_is_followed_at_once(
     ground: Ground, setup: PipelineSetup, drivers: list[Driver], point: str, tmp_path: Path
 ) -> None:
-    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
-    says whether the commit was in already.
+    """A second client goes on at once after a killed one.
+
+    1. A client dies by SIGKILL right before or after its commit.
+    2. Another client runs the window, and says whether it was committed already.
     """
     first = Driver(ground.address, {}, tmp_path)
     try:
@@ -354,10 +370,12 @@ def test_a_killed_client_is_followed_at_once(
 def test_a_killed_server_is_an_outage(
     ground: Ground, setup: PipelineSetup, drivers: list[Driver], tmp_path: Path
 ) -> None:
-    """1 A worker has staged and halts. 2 The server is killed with SIGKILL: the run
-    says to try again, and its executors end.
+    """A killed server is an outage.
 
-    3 Nothing is committed. 4 The same window on another server is right.
+    1. A worker has staged a batch, and stops.
+    2. The server is killed with SIGKILL: the run says to try again, and the executors end.
+    3. Nothing is committed.
+    4. The window on another server is right.
     """
     executors_before = ground.cluster.executors()
     with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (

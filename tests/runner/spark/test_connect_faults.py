@@ -1,8 +1,8 @@
-"""A Spark Connect server, its workers and its clients die, stop and come back, on real
-Kafka: exactly once, by the checker's own look.
+"""A Spark Connect server, its workers and its clients that die, stop and come back, on real
+Kafka: exactly once, by the checker.
 
-What is killed while it writes is in `integration/test_spark_task.py`; here is what
-comes after that, and what is at once.
+`integration/test_spark_task.py` tests kills while data is written. This module tests later
+kills, and several at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 
 @dataclass
 class Ground:
-    """A server, a trap for its workers, and clients. `stack`: ends all of it."""
+    """A server, a trap for its workers, and clients.
+
+    Attributes:
+        folder: folder of the trap and the logs.
+        stack: ends all processes.
+        address: the server's address.
+        server: the server's process.
+    """
 
     folder: Path
     stack: ExitStack
@@ -43,13 +50,14 @@ class Ground:
 
     @property
     def trap(self) -> Path:
-        """While this file isn't there, the next Python worker that has staged a batch
-        makes it, and stops itself.
+        """A file that arms the trap while it doesn't exist.
+
+        The next Python worker that has staged a batch makes it, and stops itself.
         """
         return self.folder / "trap"
 
     def serve(self) -> None:
-        """Start the server; again at the same port."""
+        """Starts the server, again at the same port."""
         port = int(self.address.rpartition(":")[2] or 0)
         crash = {"WINDROW_CRASH": f"write.middle:stop:{self.trap}"}
         self.address, self.server = self.stack.enter_context(
@@ -57,7 +65,7 @@ class Ground:
         )
 
     def clients(self, count: int) -> list[Driver]:
-        """So many that live; new ones where others have died."""
+        """Returns `count` living clients; dead ones are replaced."""
         self._clients = [client for client in self._clients if not client.ended]
         while len(self._clients) < count:
             client = Driver(self.address, {}, self.folder)
@@ -66,7 +74,7 @@ class Ground:
         return self._clients[:count]
 
     def stopped(self) -> psutil.Process:
-        """The Python worker that the trap has caught, once it has."""
+        """Waits until the trap has stopped a Python worker, and returns it."""
         until(
             lambda: has_halted_worker(self.server),
             "no worker reached its crash point",
@@ -82,7 +90,7 @@ class Ground:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """A server for two tasks at once."""
+    """A server that runs two tasks at once."""
     with ExitStack() as stack:
         new_ground = Ground(tmp_path_factory.mktemp("ground"), stack)
         new_ground.trap.touch()
@@ -92,7 +100,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest.fixture(autouse=True)
 def shut_trap(ground: Ground) -> None:
-    """A test that wants somebody caught removes the file."""
+    """A disarmed trap. A test that needs it removes the file."""
     ground.trap.touch()
 
 
@@ -100,8 +108,10 @@ def shut_trap(ground: Ground) -> None:
 def test_a_killed_client_is_followed_at_once(
     ground: Ground, setup: PipelineSetup, point: str
 ) -> None:
-    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
-    says whether the commit was in already.
+    """A second client goes on at once after a killed one.
+
+    1. A client dies by SIGKILL right before or after its commit.
+    2. Another client runs the window, and says whether it was committed already.
     """
     first, second = ground.clients(2)
     first.begin(setup, crash=f"{point}:kill")
@@ -111,8 +121,10 @@ def test_a_killed_client_is_followed_at_once(
 
 
 def test_two_clients_run_one_window_at_once(ground: Ground, setup: PipelineSetup) -> None:
-    """1 Two clients have both staged all of a window, and stop before its commit. 2
-    Both wake: one commits, the other one shows that.
+    """Of two clients that run one window at once, one commits.
+
+    1. Both have staged the whole window, and stop before its commit.
+    2. Both wake. One commits, and the other reports that commit.
     """
     clients = ground.clients(2)
     for client in clients:
@@ -135,11 +147,12 @@ def test_two_clients_run_one_window_at_once(ground: Ground, setup: PipelineSetup
 def test_a_worker_that_wakes_behind_its_retry_changes_nothing(
     ground: Ground, setup: PipelineSetup
 ) -> None:
-    """1 A worker stops while it writes, and its client is killed. 2 Another client
-    commits the window. 3 The worker wakes, and goes on.
+    """A worker that wakes after the window was retried changes nothing.
 
-    It stages its file, which no commit names; the table stays as it is, and so says
-    whoever runs the window again.
+    1. A worker stops while it writes, and its client is killed.
+    2. Another client commits the window.
+    3. The worker wakes, and stages its file, which no commit names.
+    4. A rerun reports the same commit.
     """
     first, second = ground.clients(2)
     ground.trap.unlink()
@@ -161,11 +174,12 @@ def test_a_worker_that_wakes_behind_its_retry_changes_nothing(
 def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
     ground: Ground, setup: PipelineSetup
 ) -> None:
-    """1 A worker has staged and halts. 2 Its server is killed with SIGKILL, with all
-    below it: an outage to its client.
+    """A client goes on after its server was killed in a job and started again.
 
-    3 A server comes up at the same address. 4 The same client runs the window again on
-    it, beside what was left.
+    1. A worker has staged a batch, and stops.
+    2. The server is killed with SIGKILL, with all its children: UnreachableError in the client.
+    3. A server starts at the same address.
+    4. The same client runs the window again, beside the staged files.
     """
     [client] = ground.clients(1)
     ground.trap.unlink()

@@ -1,4 +1,4 @@
-"""Java that is launched before a session needs it ends with the process at the latest."""
+"""Java that is started before a session needs it: it ends with the process at the latest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT = 120
 
 
 def began(more: str, **environment: str) -> subprocess.Popen[str]:
-    """A process that launches Java, and does more then."""
+    """Starts a process that launches Java, and then runs `more`."""
     return subprocess.Popen(
         [sys.executable, "-c", LAUNCHED + more],
         stdin=subprocess.PIPE,
@@ -43,7 +43,7 @@ def began(more: str, **environment: str) -> subprocess.Popen[str]:
 
 @pytest.mark.spark
 def test_the_session_takes_the_java_that_was_launched(tmp_path: Path) -> None:
-    """There is one Java, launched once; what it needed to tell its port is gone."""
+    """A session uses the Java that was launched before, and the file with its port is gone."""
     with began(USED, TMPDIR=str(tmp_path)) as process:
         words = process.communicate(timeout=LIMIT)[0].split()
     assert words[1:] == [words[0], "3"]
@@ -52,7 +52,9 @@ def test_the_session_takes_the_java_that_was_launched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)"])
 def test_java_that_nobody_needed_ends_before_its_process(end: str, tmp_path: Path) -> None:
-    """Also if an error ends that one, while Java still starts."""
+    """Java that wasn't needed ends before its process, also if an error ends the process while
+    Java still starts.
+    """
     with began(end, TMPDIR=str(tmp_path)) as process:
         output = process.communicate(timeout=LIMIT)[0]
     assert not psutil.pid_exists(int(output))
@@ -60,7 +62,7 @@ def test_java_that_nobody_needed_ends_before_its_process(end: str, tmp_path: Pat
 
 
 def test_java_ends_by_itself_where_its_process_was_killed(tmp_path: Path) -> None:
-    """Nobody is there who could end it: it sees that."""
+    """Java ends by itself after its process was killed."""
     with began(WAITS, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
         java = psutil.Process(int(process.stdout.readline()))
@@ -69,7 +71,9 @@ def test_java_ends_by_itself_where_its_process_was_killed(tmp_path: Path) -> Non
 
 
 def test_a_java_that_is_missing_or_too_old_fails_the_first_task(tmp_path: Path) -> None:
-    """A start ahead of the first task raises nothing, for there may be nothing to read."""
+    """A missing or too old Java fails the first task, not the start ahead of it, because there
+    may be nothing to read.
+    """
     assert "Java 17 or 21 is needed and there is none in JAVA_HOME" in refusal(tmp_path)
     program(tmp_path / "bin", "java", "echo 'openjdk version \"11.0.2\"' >&2; exit 1")
     assert f"Java 17 or 21 is needed and {tmp_path}/bin/java is 11: correct JAVA_HOME" in refusal(
@@ -93,7 +97,7 @@ except UnreachableError as refused:
 
 
 def refusal(java_home: Path) -> str:
-    """Returns the refusal of the first task in a process that has no Java yet."""
+    """Returns the error of the first task in a process without Java."""
     return subprocess.run(
         [sys.executable, "-c", REFUSED],
         env={**os.environ, "JAVA_HOME": str(java_home)},

@@ -1,4 +1,4 @@
-"""Workers of a server stay while nothing is asked of it."""
+"""A server's workers stay while no client asks for tasks."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ with spark_server("127.0.0.1", 0, {}, "local[1]") as server, closing(ConnectedSp
     kept = [stirred.get(timeout=60) for _ in range(3)]
     print(json.dumps({"kept": kept, "clients": [first, ask()]}))
 """  # noqa: E501
-"""A server that doesn't wait twenty seconds, says which workers it gave its small
-tasks, and has a client of its own.
+"""A script of a server that keeps its workers every 0.05 seconds, prints their process ids, and
+has a client.
 """
 
 
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_server_keeps_the_workers_of_its_clients() -> None:
-    """Spark ends workers a minute after the last task of any of their kind: the
-    server's own small tasks run in those of its clients.
+    """A server's own small tasks run in the workers of its clients, and so keep them.
+
+    Spark ends workers a minute after the last task of their kind.
     """
     ran = subprocess.run(
         [sys.executable, "-c", _SERVER],

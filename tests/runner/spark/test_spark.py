@@ -1,4 +1,4 @@
-"""Spark as the place where tasks run."""
+"""Local Spark as the engine of tasks."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ daemon.main()
 
 
 class TestSpark(EngineContract):
-    """The contract, on the tests' session."""
+    """The contract of engines, on the tests' session."""
 
     dies = Dies
 
     @pytest.fixture
     def engine(self, spark: SparkSession) -> Iterator[SparkEngine]:
         yield SparkEngine(lambda: spark.sparkContext)
-        spark.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
+        spark.sparkContext.setLogLevel("ERROR")  # an interrupt switches it off
 
 
 def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
@@ -76,14 +76,16 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
 
 
 def test_workers_load_the_pyspark_that_is_compiled(spark: SparkSession) -> None:
-    """It is that of the environment, not Spark's zip, which Python compiles each time."""
+    """Workers load the environment's pyspark, not Spark's zip, which Python compiles each time."""
     (staged_split,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
     assert staged_split.rows[0] == pyspark.__file__
 
 
 def test_workers_load_the_windrow_that_is_installed_by_then() -> None:
-    """Spark forks them from one process, which begins with the first window and may be old: it
-    hands on nothing that it has loaded of windrow.
+    """Workers load the windrow that is installed when they start.
+
+    Spark forks them from one process, which starts with the first window and may be old. It has
+    loaded nothing of windrow.
     """
     process = subprocess.run(
         [sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=60
@@ -94,8 +96,9 @@ def test_workers_load_the_windrow_that_is_installed_by_then() -> None:
 def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
     spark: SparkSession,
 ) -> None:
-    """PySpark collects cycles between tasks: behind a worker's first job its collector
-    has little left to look at.
+    """After a worker's first job its garbage collector has few objects to look at.
+
+    PySpark collects between tasks.
     """
     engine = SparkEngine(lambda: spark.sparkContext)
     list(engine.run(Collects(), SPLITS))
@@ -103,7 +106,7 @@ def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
 
 
 def test_an_empty_plan_never_reaches_spark() -> None:
-    """No splits: no session is asked for."""
+    """An empty plan asks for no session."""
 
     def no_session() -> SparkSession:
         raise AssertionError
@@ -112,8 +115,9 @@ def test_an_empty_plan_never_reaches_spark() -> None:
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None:
-    """A worker that is interrupted is Spark's to try again; when it gives up, its words,
-    which hold the worker's, are not repeated.
+    """Spark tries an interrupted worker again.
+
+    When it gives up, the error doesn't repeat the worker's text.
     """
     with pytest.raises(UnreachableError, match="Spark could not finish the tasks") as caught:
         list(SparkEngine(lambda: spark.sparkContext).run(Raises(EndsItself), SPLITS[:1]))
@@ -123,8 +127,10 @@ def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None
 def test_workers_of_another_python_are_told(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They could unpickle nothing, not even what compares versions: Spark's own look at
-    them becomes one sentence with both.
+    """Workers with another Python end the run with one sentence that names both versions.
+
+    It comes from Spark's own check. Such workers can't unpickle anything, not even windrow's
+    check of versions.
     """
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
     with pytest.raises(
@@ -135,9 +141,7 @@ def test_workers_of_another_python_are_told(
 
 
 def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
-    """Where Java is missing the error is that of something that can't be reached, and
-    says where it was looked for.
-    """
+    """Without Java the error is UnreachableError, and says where Java was looked for."""
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", NO_JAVA],
@@ -153,8 +157,8 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
 
 
 def test_spark_says_nothing_of_itself() -> None:
-    """A task that succeeds leaves nothing on the terminal: no profile, no level, no
-    library that isn't there. It has the properties of the command's --conf.
+    """A successful task prints nothing of Spark's on the terminal, and has the properties of
+    --conf.
     """
     root = Path(__file__).parents[3]
     env = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {

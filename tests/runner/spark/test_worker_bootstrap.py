@@ -1,4 +1,4 @@
-"""What a worker on another machine does before its first split."""
+"""A worker's start on another machine, before its first split."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONNECT = "pyspark.sql.connect.session"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's home, without a cache yet."""
+    """A user's home without a cache."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "tmp").mkdir()
@@ -44,8 +44,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_difference_is_named() -> None:
-    """What is missing, and what is of another version, with both versions; what agrees
-    isn't mentioned.
+    """Each missing package is named, and each with another version, with both versions.
+
+    Packages that agree aren't mentioned.
     """
     ours = dict(own_code().versions)
     assert list(differences(ours)) == []
@@ -59,7 +60,9 @@ def test_each_difference_is_named() -> None:
 def test_a_worker_that_has_the_code_is_still_asked_for_plugins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A later job may need a distribution that the earlier ones didn't: it is named."""
+    """A worker with the right code is still checked for plugins, because a later job may need
+    another distribution.
+    """
     ours = own_code()
     checked = ours.digest, ours.versions
     monkeypatch.setattr(windrow, "__windrow_checked__", checked, raising=False)
@@ -71,8 +74,8 @@ def test_a_worker_that_has_the_code_is_still_asked_for_plugins(
 
 
 def test_what_travels_is_windrows_own_code(home: Path) -> None:
-    """All of the package's modules and files are there, byte for byte, nothing that was
-    compiled of them; in less than half the room.
+    """All of the package's modules and files are sent unchanged, without compiled files, in
+    less than half of their size.
     """
     folder = unpack_code(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
@@ -93,7 +96,7 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
 
 
 def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
-    """However many unpack at the same time, one folder is left, whole, and all have it."""
+    """Workers that unpack the code at the same time share one complete folder."""
     with ThreadPoolExecutor(8) as pool:
         folders = set(
             pool.map(lambda _: unpack_code(own_code().files, own_code().digest), range(8))
@@ -105,8 +108,10 @@ def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
 
 
 def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
-    """There a user's workers share one of the temporary folders, which is the user's
-    alone: each new worker leaves nothing of its own.
+    """If others may write to the cache, a user's workers share one private folder among the
+    temporary folders.
+
+    No worker leaves more files.
     """
     above = home / ".cache" / "windrow" / "code"
     above.mkdir(parents=True)
@@ -119,8 +124,8 @@ def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
 
 
 def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache can't be made, because something else is in its place, or its way
-    leads through a file: the same.
+    """If the cache can't be made, because a file is in its place or its path, the workers share
+    a private temporary folder.
     """
     for cache in (home / "file", home / "file" / "below"):
         (home / "file").touch()
@@ -134,8 +139,8 @@ def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_temporary_folder_that_others_made_is_not_trusted(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder under the user's name in which others may write, or a link to one, is
-    passed over: each process has one of its own.
+    """A temporary folder in which others may write, or a link to one, isn't used: each process
+    makes its own.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
     (home / "file").touch()
@@ -151,10 +156,12 @@ def test_a_temporary_folder_that_others_made_is_not_trusted(
 
 
 def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that can't keep the code says where, why and what to do, for each of its
-    splits; half of the code stays nowhere.
+    """A worker that can't store the code reports place, reason and advice for each of its
+    splits.
+
+    No half of the code stays.
     """
-    monkeypatch.setitem(sys.modules, "windrow", None)  # a worker has none of it
+    monkeypatch.setitem(sys.modules, "windrow", None)  # a worker doesn't have windrow
     index_batch = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
     arrival = WorkerBootstrap(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
     with files_end_at(1024):
@@ -175,14 +182,12 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)],
 )
 def test_a_master_is_here_or_elsewhere(master: str, is_here: bool) -> None:
-    """Only to workers elsewhere does the code travel."""
+    """The code is sent only to workers on other machines."""
     assert is_local(master) is is_here
 
 
 class Sessions:
-    """In the place of Spark Connect's sessions: the one that is active, if any, on a
-    server with that master.
-    """
+    """A fake of Spark Connect's sessions, with an active one if `master` is given."""
 
     def __init__(self, master: str | None) -> None:
         self.master = master
@@ -210,8 +215,8 @@ class Sessions:
 def test_code_goes_along_where_it_may_be_missing(
     monkeypatch: pytest.MonkeyPatch, own_master: str | None, connected: str | None, *, is_sent: bool
 ) -> None:
-    """What is registered takes windrow's code along, but where this process's sessions
-    all have their workers on this machine.
+    """Registered functions contain windrow's code, unless all sessions of this process have
+    their workers on this machine.
     """
     context = None if own_master is None else SimpleNamespace(master=own_master)
     monkeypatch.setattr(cluster, "own_context", lambda: context)
@@ -228,8 +233,8 @@ def test_code_goes_along_where_it_may_be_missing(
 def test_a_task_that_can_not_begin_says_so_of_each_split(
     shares: list[list[int]] | None, expected_indices: list[int]
 ) -> None:
-    """In the columns that its job gives, whatever else these are: a worker that has
-    loaded another windrow reads nothing.
+    """A worker that has loaded another windrow reports that for each split, in the columns of
+    its job, and reads nothing.
     """
     schema = pa.schema(
         [("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())]

@@ -1,5 +1,5 @@
-"""A table whose schema changes between windows, what was committed to it, and what
-every reader must see of it.
+"""A Delta table whose schema changes between windows, with the rows that it must show to every
+reader.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from windrow.ingest.testing.contracts.windows import plan, staged_rows
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15
-"""So many ids there are in each topic-partition: windows of ten offsets share some of
-them, and some of the buckets.
+"""Number of different ids in each topic-partition.
+
+Windows have ten offsets, so they share ids and buckets.
 """
 
 Row = dict[str, Any]
@@ -42,7 +43,7 @@ AnySink = DeltaBoth | DeltaKeyedBoth
 
 
 def schema_of(**columns: pa.DataType) -> pa.Schema:
-    """An id that is never null, and nullable columns."""
+    """Returns a schema with an `id` that is never null, and the given nullable columns."""
     return pa.schema(
         [
             pa.field("id", pa.string(), nullable=False),
@@ -52,7 +53,10 @@ def schema_of(**columns: pa.DataType) -> pa.Schema:
 
 
 def value(column: pa.Field, offset: int) -> Any:
-    """What a column holds of a message. Every seventh is null, where that may be."""
+    """Returns a column's value in a message's row.
+
+    Every seventh value is null if the column is nullable.
+    """
     kind = column.type
     if column.nullable and offset % 7 == 6:
         return None
@@ -73,7 +77,7 @@ def value(column: pa.Field, offset: int) -> Any:
 
 
 def row_of(schema: pa.Schema, partition: int, offset: int) -> Row:
-    """A message's row."""
+    """Returns a message's row."""
     return {
         f.name: f"{partition}-{offset % KEYS}" if f.name == "id" else value(f, offset)
         for f in schema
@@ -82,9 +86,12 @@ def row_of(schema: pa.Schema, partition: int, offset: int) -> Row:
 
 @dataclass
 class Evolving:
-    """`keyed`: whether rows of one id replace each other.
+    """A table and the rows that were committed to it.
 
-    `committed`: by window and place, each row.
+    Attributes:
+        uri: folder of the table.
+        keyed: True if rows of one id replace each other.
+        committed: rows by window number, then by (partition, offset).
     """
 
     uri: str
@@ -92,7 +99,7 @@ class Evolving:
     committed: dict[int, dict[tuple[int, int], Row]] = field(default_factory=dict)
 
     def sink(self, schema: pa.Schema, evolve: Evolve = "add_columns") -> AnySink:
-        """A sink of its own, prepared."""
+        """Returns a new prepared sink."""
         sink = (
             DeltaKeyedBoth(self.uri, schema, KEY, evolve=evolve)
             if self.keyed
@@ -104,7 +111,7 @@ class Evolving:
     def stage_window(
         self, sink: AnySink, number: int, generation: int = 0
     ) -> tuple[Receipt, list[Staged]]:
-        """What the tasks bring of a window."""
+        """Returns the receipt of a window, and the files that its tasks stage."""
 
         def rows_of(split: Split) -> list[pa.RecordBatch]:
             rows = [
@@ -123,14 +130,14 @@ class Evolving:
         generation: int = 0,
         staged: tuple[Receipt, list[Staged]] | None = None,
     ) -> None:
-        """Commit a window, which makes it visible."""
+        """Commits a window, and notes it."""
         receipt, files = staged or self.stage_window(sink, number, generation)
         outcome = sink.commit(receipt, files)
         assert isinstance(outcome, Done), outcome
         self.note(sink, number)
 
     def note(self, sink: AnySink, number: int) -> None:
-        """A window is there, with the columns of this sink."""
+        """Notes that a window is committed, with the columns of this sink."""
         splits = plan(sink, number).splits
         self.committed[number] = {
             (s.partition, o): row_of(sink.schema, s.partition, o)
@@ -139,7 +146,7 @@ class Evolving:
         }
 
     def expected_rows(self) -> dict[tuple[int, int], Row]:
-        """What must be there, by place."""
+        """Returns the rows that the table must show, by (partition, offset)."""
         row_by_position = {
             position: row
             for number in sorted(self.committed)
@@ -155,8 +162,8 @@ class Evolving:
         }
 
     def find_mistakes(self) -> list[str]:
-        """Where a reader sees something else, a file has other types than its table, or
-        verification finds something; else nothing.
+        """Returns a text for each mistake: a reader with wrong rows, a file whose types differ
+        from the table's, or a finding of verification.
         """
         names = [f.name for f in self.columns()]
         must = {
@@ -169,12 +176,12 @@ class Evolving:
         return [*mistakes, *self._strange_files(), *(f.message for f in self.findings())]
 
     def columns(self) -> pa.Schema:
-        """The table's columns of rows, as it says."""
+        """Returns the table's columns without the metadata columns."""
         schema = pa.schema(DeltaTable(self.uri).schema())
         return pa.schema([f for f in schema if not f.name.startswith("_")])
 
     def findings(self) -> list[Finding]:
-        """Verification's word, by everything that is read back."""
+        """Returns the findings of a verification that reads everything back."""
         sink = (
             DeltaKeyedBoth(self.uri, schema_of(), KEY)
             if self.keyed
@@ -224,7 +231,10 @@ class Evolving:
         ]
 
     def _strange_files(self) -> list[str]:
-        """A file may lack columns of the table; those that it has are of the table's types."""
+        """Returns a text for each column of a file whose type isn't the table's.
+
+        A file may lack columns of the table.
+        """
         kinds, mistakes = {f.name: f.type for f in self.columns()}, []
         for path in self.files():
             file_schema = pq.read_schema(Path(self.uri) / path)
@@ -237,9 +247,7 @@ class Evolving:
 
 
 def _by_duckdb(files: list[str]) -> list[Row]:
-    """The files as they are, side by side: a reader that knows no more of a table than
-    its files.
-    """
+    """Reads the Parquet files alone, as a reader does that doesn't know Delta's log."""
     with duckdb.connect(config={"threads": 1}) as connection:
         cursor = connection.execute("SELECT * FROM read_parquet(?, union_by_name=true)", [files])
         names = [column[0] for column in cursor.description or ()]
@@ -247,7 +255,7 @@ def _by_duckdb(files: list[str]) -> list[Row]:
 
 
 def entries_with(uri: str, action: str) -> list[int]:
-    """The versions whose entries have such an action."""
+    """Returns the versions whose log entries have such an action."""
     log = sorted((Path(uri) / "_delta_log").glob("*.json"))
     return [
         int(p.stem)

@@ -1,4 +1,4 @@
-"""What lies in a Delta table's folder."""
+"""Readers of the files in a Delta table's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:
-    """A Delta table's rows, one table per data file, in the order in which they lie in it."""
+    """Returns a Delta table's rows, one Arrow table per data file, in the file's order."""
     actions = pa.table(DeltaTable(uri).get_add_actions()).to_pylist()
     files, pieces = Place(uri).filesystem(), []
     for action in actions:
@@ -26,5 +26,5 @@ def delta_pieces(uri: str) -> list[pa.Table]:
 
 
 def staged_paths(uri: str) -> set[Path]:
-    """All staged Parquet files under a table, committed or not, and those that are still drafts."""
+    """Returns all staged Parquet files below a table: committed, not committed, and drafts."""
     return set((Path(uri) / DATA_FOLDER).rglob("*.parquet*"))

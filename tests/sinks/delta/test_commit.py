@@ -1,9 +1,8 @@
-"""What a commit does on Delta's log: when deltalake's answer is an error, another
-commit comes first, or the log was changed meanwhile.
+"""Commits to Delta's log: deltalake's answer is an error, another commit comes first, or the
+log was changed meanwhile.
 
-What was found in deltalake 1.6, and a change of which would be noticed here:
-`create_write_transaction` does not refresh the handle that it was called on, so a
-commit is made on exactly the snapshot that was looked at.
+These tests rely on deltalake 1.6: `create_write_transaction` does not refresh the handle that
+it was called on. So a commit is made on exactly the snapshot that was looked at.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 
 def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
-    """A window, with its dead letters."""
+    """Commits a window and its dead letters."""
     window_receipt, staged = staged_receipt(sink, number, generation, f"a{generation}")
     sink.commit_dead(window_receipt.plan, window_receipt.attempt, staged)
     assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
 def assert_holds(uri: str, numbers: range) -> None:
-    """The table holds each message of these windows once, whoever reads it."""
+    """Asserts that the table holds each message of these windows once."""
     fresh = DeltaBoth(uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
@@ -76,7 +75,7 @@ def assert_holds(uri: str, numbers: range) -> None:
 
 
 class Wire:
-    """Stands between the sink and deltalake: runs what the test says around each write."""
+    """A wrapper of deltalake's write that runs an act of the test around each write."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]
@@ -93,7 +92,7 @@ class Wire:
 
 
 def land_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
-    """The commit arrives, and its answer is an error."""
+    """Returns an act that sends the commit, then raises `error`."""
 
     def act(send: Callable[[], None]) -> None:
         send()
@@ -103,7 +102,7 @@ def land_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
 
 
 def fail_unsent(error: Exception) -> Callable[[Callable[[], None]], None]:
-    """The commit never leaves."""
+    """Returns an act that raises `error` without sending the commit."""
 
     def act(_: Callable[[], None]) -> None:
         raise error
@@ -111,7 +110,7 @@ def fail_unsent(error: Exception) -> Callable[[Callable[[], None]], None]:
     return act
 
 
-# ------------------------------------------------------------------------------------ deltalake's a
+# --- deltalake's answers
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,9 @@ def fail_unsent(error: Exception) -> Callable[[Callable[[], None]], None]:
 def test_a_commit_that_arrived_unanswered_is_found(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Whatever the error says, a commit that is in the table is done, and not sent twice."""
+    """A commit that is in the table is done, and isn't sent twice, whatever error deltalake
+    raised.
+    """
     wire = Wire(monkeypatch, land_unanswered(error))
     window_receipt, staged = staged_receipt(sink, 0)
     outcome = sink.commit(window_receipt, staged)
@@ -141,15 +142,16 @@ def test_a_commit_that_arrived_unanswered_is_found(
 def test_a_commit_that_never_left_is_sent_again(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A failure that left nothing behind is tried again with the same files."""
+    """A commit that failed before it was sent is tried again with the same files."""
     wire = Wire(monkeypatch, fail_unsent(error), fail_unsent(error))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     assert wire.write_count == 3
 
 
 def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dead letters that arrived unanswered are not sent twice; ones that can't be told
-    are an unknown outcome.
+    """Dead letters that arrived are not sent twice after an error.
+
+    If it stays unknown whether they arrived, OutcomeUnknownError is raised.
     """
     window_receipt, staged = staged_receipt(sink, 0)
     wire = Wire(monkeypatch, land_unanswered(OSError("reset")))
@@ -162,9 +164,7 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.Mo
 
 
 def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
-    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and
-    nothing of it arrives.
-    """
+    """A write on a stale snapshot raises CommitFailedError, and nothing of it arrives."""
     uri = str(tmp_path / "t")
     DeltaTable.create(
         uri,
@@ -178,7 +178,7 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
     assert DeltaTable(uri).version() == 1
 
 
-# ------------------------------------------------------------------------------ others, between loo
+# --- other writers between look and put
 
 
 def set_property(uri: str) -> None:
@@ -193,9 +193,7 @@ def maintain(uri: str) -> None:
 
 
 def clean_log_up_to(uri: str, kept_version: int = 2) -> None:
-    """Others have gone on to a checkpoint, and a clean-up takes what is before it, but
-    for one entry that it hasn't come to yet.
-    """
+    """Cleans the log up to a new checkpoint, except one older entry."""
     sink = DeltaBoth(uri, ROWS)
     for number in range(3, 6):
         commit(sink, number)
@@ -207,8 +205,8 @@ def clean_log_up_to(uri: str, kept_version: int = 2) -> None:
 
 @pytest.mark.parametrize("turn", [set_property, maintain, clean_log_up_to])
 def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], None]) -> None:
-    """Whatever others do to the table or its log, the commit looks again, arrives
-    behind it, and nothing is lost.
+    """A commit looks again after any change to the table or its log, then arrives, and nothing
+    is lost.
     """
     for number in (0, 1):
         commit(sink, number)
@@ -225,7 +223,7 @@ def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], 
 
 
 def race(uri: str, name: str, windows: range, done_counts: Any) -> None:
-    """In a process of its own: commit them all, one after the other."""
+    """Commits the windows one after the other, in a process of its own."""
     sink, done = DeltaBoth(uri, ROWS), 0
     for number in windows:
         window_receipt, staged = staged_receipt(sink, number, 0, name)
@@ -235,9 +233,7 @@ def race(uri: str, name: str, windows: range, done_counts: Any) -> None:
 
 
 def test_two_processes_race(sink: DeltaBoth) -> None:
-    """Two processes commit the same windows, in opposite orders: each window arrives
-    once, whoever was first.
-    """
+    """Two processes that commit the same windows in opposite orders commit each window once."""
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "10"})
     context = multiprocessing.get_context("spawn")
     done_counts = context.Queue()
@@ -256,13 +252,16 @@ def test_two_processes_race(sink: DeltaBoth) -> None:
     assert_holds(sink.uri, range(RACES))
 
 
-# ----------------------------------------------------------------------------------- what a look se
+# --- looks at a changed log
 
 
 @pytest.mark.parametrize("longer", [False, True])
 def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None:
-    """1 A commits, and looks. 2 The table is removed, and made anew. 3 A looks, and
-    sees the new one, whether its log is shorter or not.
+    """A process sees a table that was deleted and made again as another table.
+
+    1. A commits, and looks.
+    2. The table is deleted and made again.
+    3. A looks, and sees the new table, whether its log is shorter or longer.
     """
     commit(sink, 0)
     commit(sink, 1)
@@ -279,8 +278,8 @@ def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None
 
 
 def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
-    """A kept state whose entry is still there, with none behind it, isn't the newest
-    where there is a newer checkpoint.
+    """A look finds a newer checkpoint even if the next entry of its cached log state was
+    cleaned up.
     """
     for number in range(3):
         commit(sink, number)
@@ -294,8 +293,9 @@ def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
 def test_nothing_is_loaded_where_nothing_has_come(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looks and preparations behind one another load the table once; another process's
-    commit is seen all the same.
+    """Several looks and preparations load the table once.
+
+    A commit of another process is still seen.
     """
     commit(sink, 0)
     loads, load = list[str](), tables.load
@@ -309,7 +309,7 @@ def test_nothing_is_loaded_where_nothing_has_come(
 
 
 def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
-    """An entry of somebody else's that isn't whole is not passed over."""
+    """A torn log entry that another program wrote is reported, not skipped."""
     commit(sink, 0)
     (Path(sink.uri) / entry_name(2)).write_bytes(b'{"commitInfo":{"times')
     with pytest.raises(UnreachableError, match="damaged"):
@@ -317,8 +317,11 @@ def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
 
 
 def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
-    """1 A process knows eight windows. 2 The table is set back to five. 3 The offsets
-    of the three are free again, for any window.
+    """Windows may use the offsets of windows that were taken back.
+
+    1. A process knows eight windows.
+    2. The table is set back to five.
+    3. A window with other boundaries commits offsets of the three.
     """
     for number in range(8):
         commit(sink, number)
@@ -340,7 +343,9 @@ def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
 def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(
     sink: DeltaBoth, number: int
 ) -> None:
-    """The pages tell that offsets are taken, and the receipts by which window."""
+    """A process without cached state refuses an overlapping window: pages name the offsets,
+    receipts the window.
+    """
     for n in range(8):
         commit(sink, n)
     fresh = DeltaBoth(sink.uri, ROWS)
@@ -355,8 +360,9 @@ def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(
 
 @pytest.mark.parametrize("harm", ["gone", "damaged"])
 def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> None:
-    """A page that can't be read might name any window: nothing is looked up or
-    committed, and the error names file and way out.
+    """A page that can't be read stops every look and commit.
+
+    The error names the file and the advice.
     """
     for number in range(3):
         commit(sink, number)
@@ -371,11 +377,11 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
             ask()
 
 
-# ------------------------------------------------------------------------------------ what is left
+# --- the log after a commit
 
 
 def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
-    """The commit's own entry says window, generation, counts and ranges."""
+    """The commit's own log entry names window, generation, counts and offset ranges."""
     sink.commit(*staged_receipt(sink, 0))
     note = DeltaTable(sink.uri).history(1)[0]["windrow"]
     assert window(0).key in note
@@ -384,7 +390,10 @@ def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
 
 
 def test_checkpoints_are_made(sink: DeltaBoth) -> None:
-    """As often as the table says, and the log behind them is all that is needed."""
+    """Checkpoints are made as often as the table's property says.
+
+    Entries before the last checkpoint aren't needed.
+    """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "3"})
     for number in range(8):
         commit(sink, number)
@@ -402,7 +411,12 @@ def test_checkpoints_are_made(sink: DeltaBoth) -> None:
 def test_a_table_that_is_made_during_a_look_is_no_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run makes it after the log was looked for and before its folders are seen."""
+    """A table that another run makes during a look doesn't count as lost.
+
+    1. The look finds no log.
+    2. The other run makes the table and commits.
+    3. The look lists the table's folders.
+    """
     uri = str(tmp_path / "t")
     looking_sink, creating_sink = (DeltaBoth(uri, ROWS) for _ in range(2))
     looked = Place.folders
@@ -419,8 +433,8 @@ def test_a_table_that_is_made_during_a_look_is_no_lost_one(
 
 
 def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clean-up looks at each file of the log: with every commit a window would cost
-    the more the more there are.
+    """The log is cleaned up only at every `CLEANED_EVERY`th commit, because a clean-up looks at
+    each file of the log.
     """
     monkeypatch.setattr(tables, "CLEANED_EVERY", 6)
     properties = {
@@ -437,8 +451,9 @@ def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.M
 
 
 def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody hears of it: each commit's entry, of rows, dead letters and
-    replacements, its checkpoint, and the log's folder.
+    """A commit syncs its log entry, its checkpoint and the log's folder before it returns.
+
+    This holds for rows, dead letters and replacements.
     """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
     synced, fsync = list[str](), os.fsync

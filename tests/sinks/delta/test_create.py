@@ -1,6 +1,7 @@
-"""A table is made once, bound for good, and only extended; what it can't take is told
-before anything is written. That all who make it at the same time go on with it, the contract
-suite sees (`CommitContract`).
+"""Creating a table: it is made once, bound for good, and only extended.
+
+Columns that Delta can't hold are refused before anything is written. `CommitContract` tests
+that all sinks that make a table at the same time go on with it.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ WIDER = ROWS.append(pa.field("note", pa.string()))
 
 
 def prepare(sink: DeltaBoth) -> DeltaBoth:
-    """Prepared as all of these tests do."""
+    """Prepares a sink as all of these tests do, and returns it."""
     sink.prepare()
     return sink
 
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Where the table goes; its folder isn't there yet."""
+    """Path of a table whose folder doesn't exist yet."""
     return str(tmp_path / "deep" / "orders")
 
 
 def test_the_table_as_it_is_made(uri: str) -> None:
-    """Row columns first, then the metadata columns with their types; partitioned by
-    window; bound; readable by any Delta reader.
+    """A new table has the row columns, then the metadata columns with their types.
+
+    It is partitioned by window and bound to its owner.
     """
     sink = prepare(DeltaBoth(uri, ROWS))
     table = DeltaTable(uri)
@@ -67,16 +69,19 @@ def test_the_table_as_it_is_made(uri: str) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_table_is_made_once_by_those_who_make_it_at_the_same_time(uri: str, part: int) -> None:
-    """Nobody's creation takes the place of another's, as deltalake's own does where it tries
-    again: of two racing creators the second replaces the first one's properties.
+    """Of sinks that create a table at the same time, one creates it.
+
+    deltalake's own creation tries again after a conflict: the second of two creators then
+    replaces the properties of the first.
     """
     run_together([partial(DeltaBoth(uri, ROWS).prepare, OWNER) for _ in range(8)])
     assert [DeltaTable(table_uri).version() for table_uri in (uri, f"{uri}_dead")] == [0, 0]
 
 
 def test_what_is_written_is_what_is_read(uri: str) -> None:
-    """Rows come back with their values, their message's coordinates and their window; a
-    missing timestamp stays missing.
+    """Rows come back with their values, their message's coordinates and their window.
+
+    A missing timestamp stays null.
     """
     sink = prepare(DeltaBoth(uri, ROWS))
     sink.commit(*staged_receipt(sink, 0))
@@ -93,9 +98,7 @@ def test_what_is_written_is_what_is_read(uri: str) -> None:
 
 
 def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
-    """A column that the schema has and the table hasn't is no difference, if it is
-    nullable: prepared, the table stays as it is.
-    """
+    """Preparing a sink with a new nullable column doesn't change the table."""
     old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
     old_version = DeltaTable(uri).version()
@@ -122,7 +125,7 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
     ],
 )
 def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -> None:
-    """Each column that differs is shown with what it is on both sides; nothing changes."""
+    """The error names each column that differs, with both types, and the table doesn't change."""
     prepare(DeltaBoth(uri, ROWS))
     with pytest.raises(SchemaChangedError, match=says) as raised:
         prepare(DeltaBoth(uri, schema))
@@ -131,7 +134,7 @@ def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -
 
 
 def test_the_order_of_columns_is_no_difference(uri: str) -> None:
-    """Delta finds columns by name."""
+    """Columns in another order are no difference: Delta finds columns by name."""
     prepare(DeltaBoth(uri, ROWS))
     prepare(DeltaBoth(uri, pa.schema(list(reversed(list(ROWS))))))
     assert DeltaTable(uri).version() == 0
@@ -155,8 +158,8 @@ def test_the_order_of_columns_is_no_difference(uri: str) -> None:
     ],
 )
 def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.Field) -> None:
-    """Types that Delta stores as something else, and names that are taken, are refused
-    by name before anything is made.
+    """Types that Delta stores as another type, and reserved names, are refused with the
+    column's name before anything is made.
     """
     with pytest.raises(SpecError, match=column.name if column.name != "ID" else "id"):
         DeltaBoth(str(tmp_path / "t"), ROWS.append(column))
@@ -165,8 +168,10 @@ def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.
 
 @pytest.mark.parametrize("letter", list(" ,;{}()="))
 def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) -> None:
-    """In a column's name, a metadata column's or that of a field within lists and
-    structs; it is named, and the way out is told.
+    """A letter that Spark can't read is refused in the name of a column, a metadata column or a
+    nested field.
+
+    The error has the name and the advice.
     """
     odd = f"a{letter}b"
     inner = pa.field(
@@ -188,7 +193,7 @@ def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) 
 
 
 def test_every_storable_type_travels(uri: str) -> None:
-    """What is accepted comes back as the same type."""
+    """Every accepted type comes back as the same type."""
     kinds = [
         pa.int8(),
         pa.int16(),
@@ -216,8 +221,9 @@ def test_every_storable_type_travels(uri: str) -> None:
 
 @pytest.mark.parametrize("partition_by", [["_window"], [], ["_window", "amount"]])
 def test_a_strangers_table_is_refused(uri: str, partition_by: list[str]) -> None:
-    """A table that windrow did not make is left alone, also where its columns would fit, looks
-    included; and that is said before how it is partitioned.
+    """A table that windrow did not make is refused by every call, even if its columns fit.
+
+    This error comes before the one about partitions.
     """
     schema = pa.schema([*ROWS, pa.field("_window", pa.string())])
     DeltaTable.create(uri, Schema.from_arrow(schema), partition_by=partition_by)
@@ -228,8 +234,8 @@ def test_a_strangers_table_is_refused(uri: str, partition_by: list[str]) -> None
 
 
 def test_a_table_of_another_form_is_refused(uri: str) -> None:
-    """What an earlier or a later windrow keeps of its windows is nothing that this one
-    could go by: nothing is read or written.
+    """A table of another form (the layout of windrow's properties and receipts) is refused by
+    every call.
     """
     sink = prepare(DeltaBoth(uri, ROWS))
     DeltaTable(uri).alter.set_table_properties({"windrow.form": "1"}, raise_if_not_exists=False)
@@ -245,7 +251,10 @@ def test_a_table_of_another_form_is_refused(uri: str) -> None:
 
 
 def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
-    """Expiring application transactions are refused, with the command that ends it."""
+    """A table whose application transactions expire is refused.
+
+    The advice has the command that ends it.
+    """
     sink = prepare(DeltaBoth(uri, ROWS))
     DeltaTable(uri).alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 7 days"}
@@ -257,23 +266,21 @@ def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    """A table that can't be made for want of rights is a mistake to fix: who may not write where.
-
-    It isn't tried again.
-    """
+    """A table that can't be made for want of rights raises SpecError, and isn't tried again."""
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SpecError, match=f"{tmp_path}/file is no folder"):
         prepare(DeltaBoth(str(tmp_path / "file" / "orders"), ROWS))
 
 
 def denied(*_: object, **__: object) -> None:
-    """What the system says to who may not write."""
+    """Raises the system's error for a user without write access."""
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
 def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """User, folder and its owner are named, and what to do; the probe makes nothing,
-    and of object stores S3 alone is asked.
+    """The error names user, folder and the folder's owner.
+
+    The probe creates nothing, and of object stores only S3 is asked.
     """
     path = tmp_path / "lake" / "things"
     for fine in (str(path), f"file://{path}"):
@@ -293,7 +300,7 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again, bounded, and may be well later."""
+    """A full disk raises UnreachableError, not SpecError, after a limited number of tries."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -308,7 +315,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_table_that_cannot_be_read_is_loaded_once(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a change that failed is put again: a load has its own retries, and may take minutes."""
+    """A failed load isn't repeated: a load has its own retries, and may take minutes."""
     loads = list[str]()
 
     def load(uri: str) -> None:
@@ -322,7 +329,9 @@ def test_a_table_that_cannot_be_read_is_loaded_once(
 
 
 def test_one_place_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative path, absolute path and file URI are the same table; asking needs no table."""
+    """Relative path, absolute path and file URI have the same identity, also before the table
+    exists.
+    """
     monkeypatch.chdir(tmp_path)
     spelled = ["orders", str(tmp_path / "orders"), f"file://{tmp_path}/orders", "orders/"]
     assert {DeltaBoth(uri, ROWS).identity for uri in spelled} == {f"delta:{tmp_path}/orders"}
@@ -330,7 +339,10 @@ def test_one_place_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_dead_letters_have_their_own_table(uri: str) -> None:
-    """It stands beside the data, bound like it, partitioned by window too."""
+    """The dead letters' table is beside the data.
+
+    It is bound to the same owner, and partitioned by window.
+    """
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]

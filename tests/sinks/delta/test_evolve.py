@@ -1,7 +1,6 @@
-"""What becomes of a table's columns (`sink.evolve`): with the first rows, in one
-commit, whoever else commits; and never of their values.
+"""Changes of a table's columns (`sink.evolve`), on tables with and without a primary key.
 
-On tables that rows are appended to, and on tables with a primary key.
+A column changes in the commit of its first rows, also beside other commits. No value changes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CHANGES: list[tuple[pa.Schema, Evolve]] = [(MORE, "add_columns"), (WIDE, "widen"
 
 
 def begin_table(folder: Path, *, keyed: bool) -> Evolving:
-    """A table with two windows of the narrow schema."""
+    """Returns a table with two windows of the narrow schema."""
     table = Evolving(str(folder / "orders"), keyed)
     sink = table.sink(NARROW)
     for number in (0, 1):
@@ -44,13 +43,16 @@ def begin_table(folder: Path, *, keyed: bool) -> Evolving:
 
 @pytest.fixture(params=["append", "keyed"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Evolving:
-    """Of each kind."""
+    """A table of each kind, with two windows."""
     return begin_table(tmp_path, keyed=request.param == "keyed")
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Evolving:
-    """One whose rows are appended; of the other kind, files are merged for each state anew."""
+    """A table without a primary key, with two windows.
+
+    A table with a primary key merges its files again at each try.
+    """
     return begin_table(tmp_path, keyed=False)
 
 
@@ -58,9 +60,7 @@ changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "wi
 
 
 def act_before_send(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
-    """Have something done after the next commit has written what it needs, and before
-    it is sent; once.
-    """
+    """Runs `act` once, after the next commit has written its files and before it is sent."""
     done, write = list[str](), DeltaTable.create_write_transaction
 
     def writing(*args: Any, **more: Any) -> None:
@@ -77,8 +77,9 @@ def act_before_send(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) ->
 def test_columns_come_with_their_first_rows(
     table: Evolving, schema: pa.Schema, evolve: Evolve
 ) -> None:
-    """To prepare changes nothing; the commit that brings the first such rows brings
-    columns, rows and receipt in one entry.
+    """Preparing changes nothing.
+
+    The first commit with new columns brings columns, rows and receipt in one log entry.
     """
     sink = table.sink(schema, evolve)
     assert table.columns() == NARROW
@@ -99,7 +100,7 @@ def test_columns_come_with_their_first_rows(
 def test_a_window_without_rows_changes_no_column(
     table: Evolving, schema: pa.Schema, evolve: Evolve
 ) -> None:
-    """Its receipt is all that it brings."""
+    """A window without rows brings only its receipt."""
     sink = table.sink(schema, evolve)
     sink.commit(receipt(plan(sink, 2, offsets=(20, 20)), [], 0, "a"), [])
     assert table.columns() == NARROW
@@ -110,7 +111,7 @@ def test_a_window_without_rows_changes_no_column(
 def test_a_crash(
     table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, schema: pa.Schema, evolve: Evolve
 ) -> None:
-    """Before the commit the table is as it was, columns too; after it everything is there.
+    """A crash before the commit leaves rows and columns as they were; after it all is there.
 
     A retry ends with each row once.
     """
@@ -131,8 +132,11 @@ def test_a_crash(
 
 @changes
 def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """1 A looks, and will bring the column. 2 B brings it. 3 A's commit is refused, it
-    looks again, and brings its rows alone.
+    """Two commits that bring the same column both arrive.
+
+    1. A looks, and will add the column.
+    2. B adds it.
+    3. A's commit is refused. A looks again, and brings its rows only.
     """
     sink, rival = table.sink(schema, evolve), table.sink(schema, evolve)
     run_between(sink, lambda: table.commit(rival, 2))
@@ -143,10 +147,10 @@ def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: E
 
 @changes
 def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """What was staged before the columns changed is committed after it: null in a
-    column that it lacks, and as wide as the table.
+    """Files that were staged before the columns changed are committed after it: widened, with
+    nulls in new columns.
 
-    Of a table with a primary key, rows that stay keep what the newer columns hold.
+    In a table with a primary key, rows that stay keep their values in the newer columns.
     """
     old = table.sink(NARROW, evolve)
     staged = table.stage_window(old, 3)
@@ -160,7 +164,7 @@ def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve
 def test_an_older_attempt_whose_window_was_first(
     table: Evolving, schema: pa.Schema, evolve: Evolve
 ) -> None:
-    """The columns change between its look and its write."""
+    """A commit succeeds if the columns change between its look and its write."""
     old = table.sink(NARROW, evolve)
     run_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
     table.commit(old, 2)
@@ -169,8 +173,9 @@ def test_an_older_attempt_whose_window_was_first(
 
 @changes
 def test_a_replay_brings_them_too(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """An old window replaced under the newer schema has the columns; the others are as
-    they were.
+    """A replay of an old window under the newer schema has the new columns.
+
+    Other windows don't change.
     """
     table.commit(table.sink(schema, evolve), 0, generation=1)
     assert table.columns() == schema
@@ -178,9 +183,7 @@ def test_a_replay_brings_them_too(table: Evolving, schema: pa.Schema, evolve: Ev
 
 
 def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
-    """`widen` adds, too; where a table lacks one column and is wider in another, files
-    fit it in both.
-    """
+    """`widen` also adds columns. Older staged files are both widened and filled with nulls."""
     both = schema_of(n=pa.int64(), x=pa.float64(), note=pa.string(), at=pa.timestamp("us", "UTC"))
     old = table.sink(NARROW, "widen")
     staged = table.stage_window(old, 3)
@@ -191,8 +194,9 @@ def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
 
 
 def test_a_time_without_a_zone(table: Evolving) -> None:
-    """Such a column asks for a feature of the protocol, which the table gets when it is
-    prepared; the column comes with its rows.
+    """A column of times without a zone is added with its rows.
+
+    Preparing adds the protocol feature that it needs.
     """
     schema = schema_of(n=pa.int32(), x=pa.float32(), at=pa.timestamp("us"))
     sink = table.sink(schema)
@@ -216,8 +220,9 @@ def test_a_time_without_a_zone(table: Evolving) -> None:
     ids=str,
 )
 def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataType) -> None:
-    """Every value stays what it was, for each reader and for the receipts' checksums;
-    no file is narrower than its table.
+    """A wider column keeps every value for each reader and for the receipts' checksums.
+
+    Each file gets the table's types.
     """
     table = Evolving(str(tmp_path / "orders"), keyed=False)
     table.commit(table.sink(schema_of(v=narrow)), 0)
@@ -266,8 +271,8 @@ def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataTy
 def test_what_stays_as_it_is(
     tmp_path: Path, table_type: pa.DataType, schema_type: pa.DataType, says: str
 ) -> None:
-    """What would lose values, or change a checksum, is refused before anything is read;
-    also inside lists, structs and maps.
+    """A type change that would lose values or change a checksum is refused before messages are
+    read, also inside lists, structs and maps.
     """
     table = Evolving(str(tmp_path / "orders"), keyed=False)
     table.sink(schema_of(v=table_type))
@@ -276,7 +281,7 @@ def test_what_stays_as_it_is(
 
 
 def test_a_column_may_become_nullable(table: Evolving) -> None:
-    """With `widen`; nothing is written anew for it. The other way round is refused."""
+    """`widen` lets a column become nullable without rewriting files. The reverse is refused."""
     strict = pa.schema([*NARROW, pa.field("must", pa.string(), nullable=False)])
     loose = pa.schema([*NARROW, pa.field("must", pa.string())])
     second_table = Evolving(f"{table.uri}2", table.keyed)
@@ -301,8 +306,10 @@ def test_a_column_may_become_nullable(table: Evolving) -> None:
 
 
 def test_none_shows_every_difference(table: Evolving) -> None:
-    """Each column that differs, with what it is on both sides, and which setting would
-    take it; nothing changes.
+    """With `none`, the error names each column that differs, both types, and the setting that
+    would accept it.
+
+    Nothing changes.
     """
     schema = schema_of(n=pa.int64(), note=pa.string())
     with pytest.raises(SchemaChangedError) as raised:
@@ -323,9 +330,7 @@ def test_none_shows_every_difference(table: Evolving) -> None:
 
 
 def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
-    """It is as good as any for a table that fits, and for what was staged before
-    somebody else added a column.
-    """
+    """`none` accepts a table that fits, and files staged before another run added a column."""
     old = table.sink(NARROW, "none")
     table.commit(old, 2)
     staged = table.stage_window(old, 4)
@@ -336,9 +341,7 @@ def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns"])
 def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) -> None:
-    """What was staged before the table became wider, by a run that may not make it so,
-    is refused with the difference.
-    """
+    """Files that were staged before the table became wider are refused if the run may not widen."""
     old = table.sink(NARROW, evolve)
     staged = table.stage_window(old, 3)
     table.commit(table.sink(WIDE, "widen"), 2)
@@ -348,14 +351,14 @@ def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) ->
 
 
 def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that loses to another one keeps the wide files that it has, and makes
-    those of what has come: it gets done at last.
+    """A commit that loses to another commit keeps its widened files, and widens only the other
+    commit's files.
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
     acted = act_before_send(monkeypatch, lambda: plain.commit(rival, 2))
     plain.commit(sink, 3)
     assert acted
-    # four narrow files and the rival's two, each rewritten once, and the two that are wide
+    # four narrow files and the rival's two are rewritten once each; two files are wide already
     assert len(staged_paths(plain.uri)) == 2 * (4 + 2) + 2
     assert plain.find_mistakes() == []
 
@@ -363,7 +366,9 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
 def test_the_table_becomes_wider_still_between_two_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written for the first try is too narrow for the second: it is written once more."""
+    """Files that were widened for the first try are widened again if the table has become wider
+    by the second try.
+    """
     table = Evolving(str(tmp_path / "t"), keyed=False)
     first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
     old = table.sink(first, "widen")
@@ -377,7 +382,7 @@ def test_the_table_becomes_wider_still_between_two_tries(
 
 
 def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with deletion vectors isn't written anew: what its files hold isn't what it holds."""
+    """A table with deletion vectors isn't rewritten: its files hold rows that are deleted."""
 
     class Vectors:
         reader_features = writer_features = ("deletionVectors",)
@@ -390,7 +395,7 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_table_that_is_append_only(plain: Evolving) -> None:
-    """Where Delta lets no file go, new columns come all the same."""
+    """An append-only table accepts new columns."""
     DeltaTable(plain.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     plain.commit(plain.sink(MORE), 2)
     assert plain.find_mistakes() == []
@@ -399,8 +404,10 @@ def test_a_table_that_is_append_only(plain: Evolving) -> None:
 def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_read(
     table: Evolving,
 ) -> None:
-    """A window of a table with a primary key, wider columns and a replay are refused by `prepare`,
-    with the reason; a replay of a window without rows there is none.
+    """`prepare` refuses a primary key, wider columns and a replay for an append-only table,
+    with the reason.
+
+    A replay of a window without rows is allowed.
     """
     sink = table.sink(NARROW)
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -418,8 +425,9 @@ def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_re
 
 @pytest.mark.parametrize("number", [1, 2], ids=["a replay", "a window"])
 def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, number: int) -> None:
-    """A replay, a merge, and a table that became append-only after a run had looked:
-    refused, and not of unknown outcome.
+    """A replay, or a merge, is refused if the table became append-only after the look.
+
+    Its outcome isn't unknown.
     """
     sink = table.sink(WIDE, "widen")
     staged = table.stage_window(sink, number, generation=2 - number)
@@ -432,8 +440,8 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
 
 
 def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vacuum without its grace period, between two tries of a commit: refused, for a
-    commit that names them would lose their rows.
+    """A commit whose widened files were removed by a vacuum between two tries is refused: its
+    rows would be lost.
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
@@ -459,8 +467,8 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
 def test_wide_files_take_the_memory_of_a_row_group(
     plain: Evolving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long a file is: it is written batch by batch, and each row group as soon
-    as it is full.
+    """A long file is rewritten batch by batch, and each row group is written as soon as it is
+    full.
     """
     sink = plain.sink(WIDE, "widen")
     staged = plain.stage_window(sink, 2)

@@ -1,4 +1,4 @@
-"""Values at the ends of what Kafka and a table can hold."""
+"""Extreme values that Kafka or a table can hold."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ WHEN = pa.timestamp("us", tz="UTC")
     ],
 )
 def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime) -> None:
-    """A row of the year 1 in a file (Go's zero time) hides no other row of that file
-    from a reader that filters.
+    """A row of the year 1 (Go's zero time) doesn't hide other rows of its file from a reader
+    that filters.
     """
     now = datetime(2026, 1, 5, tzinfo=UTC)
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
@@ -44,8 +44,8 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
 
 @pytest.mark.parametrize("edge", [float("inf"), float("-inf"), float("nan")])
 def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: float) -> None:
-    """An infinity in a file, which JSON can't say as a bound, hides no other row of it
-    from a reader that filters.
+    """An infinity, which JSON can't hold as a bound, doesn't hide other rows of its file from a
+    reader that filters.
     """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("f", pa.float64())]))
     commit_rows(sink, pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]))
@@ -66,8 +66,9 @@ def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: flo
 def test_rows_of_another_type_are_never_bent(
     tmp_path: Path, kind: pa.DataType, values: pa.Array
 ) -> None:
-    """What a transform gives that would lose by becoming its column's type is a bug,
-    and told without the value.
+    """A transform's value that doesn't fit its column's type raises BugError.
+
+    The error doesn't contain the value.
     """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("x", kind)]))
     sink.prepare()
@@ -98,8 +99,10 @@ def _messages(split: Split, stamps: list[int]) -> pa.RecordBatch:
 
 
 def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Path) -> None:
-    """Kafka takes any 64-bit timestamp: outside the years 1 to 9999 `_timestamp` is
-    null, for rows and dead letters; the others stay.
+    """A timestamp outside the years 1 to 9999 becomes null in `_timestamp`, for rows and dead
+    letters.
+
+    Kafka accepts any 64-bit timestamp.
     """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("id", pa.int64())]))
     sink.prepare()

@@ -1,5 +1,6 @@
-"""A table with a primary key holds the last word on each key: by the log, whatever the
-order of windows, kills, replays and races.
+"""Delta tables with a primary key: they hold the last change of each key by log order.
+
+The order of windows, kills, replays and races doesn't matter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from windrow.ingest.testing.contracts.windows import window
 
 
 class TestDeltaKeyedTable(KeyedTableContract):
-    """On real Delta tables."""
+    """The contract of keyed tables, on real Delta tables."""
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -48,8 +49,10 @@ class TestDeltaKeyedTable(KeyedTableContract):
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "planted"])
 def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> None:
-    """Without them nobody can tell what was taken out since: a later window goes in, an
-    older one doesn't, and verification says so.
+    """Without tombstones, an older window is refused, because it is unknown which keys were
+    deleted since.
+
+    A later window is accepted, and verification reports the loss.
     """
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(B, 1)]])
@@ -73,8 +76,10 @@ def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> No
 
 
 def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
-    """Rows that come to a bucket leave the others alone, until there are too many
-    files; nothing is lost by either.
+    """A window adds a file to a bucket until there are `merging.FEW` files; then they are
+    merged.
+
+    No row is lost.
     """
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["one-bucket"])
     windows = 2 * merging.FEW + 3
@@ -99,7 +104,7 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
     ],
 )
 def test_the_key_is_for_ever(tmp_path: Path, other_key: PrimaryKey) -> None:
-    """A table takes no other key, order or division, and an append nothing of it."""
+    """A table refuses another primary key, order or number of buckets, and refuses appends."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     with pytest.raises(SchemaChangedError):
         DeltaKeyedBoth(table.uri, ROWS, other_key).prepare()
@@ -119,16 +124,18 @@ def test_the_key_is_for_ever(tmp_path: Path, other_key: PrimaryKey) -> None:
     ],
 )
 def test_a_key_must_fit_the_columns(key: PrimaryKey, message: str) -> None:
-    """It is refused before anything is made, with the column."""
+    """A primary key that doesn't fit the columns is refused with the column's name before
+    anything is made.
+    """
     with pytest.raises(SpecError, match=message):
         DeltaKeyedBoth("/nowhere", ROWS, key)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class Meanwhile(DeltaKeyedBoth):
-    """The sink itself; another run gets its turn between its look and its put."""
+    """The real sink. A test's function runs between its look and its put."""
 
     turn: Callable[[], object] = staticmethod(lambda: None)
 
@@ -143,7 +150,7 @@ class Meanwhile(DeltaKeyedBoth):
 
 
 class NoTombstones(Meanwhile):
-    """Doesn't ask what later windows took out."""
+    """A twin that doesn't ask for keys that later windows deleted."""
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
@@ -152,7 +159,9 @@ class NoTombstones(Meanwhile):
 
 
 class MergedOnce(Meanwhile):
-    """Merges into the first state that it sees, and puts that on whatever is there by then."""
+    """A twin that merges into the first state that it sees, and puts the result on the newest
+    state.
+    """
 
     def put(self, state: Any, change: Any) -> Answer:
         write = tables.write
@@ -170,7 +179,7 @@ class MergedOnce(Meanwhile):
 
 
 class NoOrder(Meanwhile):
-    """Takes every change for a newer one than the row that it meets."""
+    """A twin for which every change is newer than the row in the table."""
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
@@ -183,16 +192,16 @@ class NoOrder(Meanwhile):
 @pytest.mark.parametrize(
     ("left_out", "instead"),
     [
-        # what is replayed counts as later than all that its window has
+        # replayed messages count as later than all other messages of the window
         ("follows", lambda *arguments: np.ones(len(arguments[-1]), np.bool_)),
-        # what the window itself took out isn't asked for, and is forgotten
+        # keys that the window itself deleted are forgotten
         ("own_tombstones", lambda *_: None),
     ],
 )
 def test_replayed_messages_catch_the_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[..., object]
 ) -> None:
-    """A merge that leaves one step out fails where the real one doesn't."""
+    """A merge without one of its steps fails the check that the real merge passes."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging.Merging, left_out, instead)
     replay_between(table)
@@ -200,8 +209,8 @@ def test_replayed_messages_catch_the_twin(
 
 
 def fold_beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
-    """What is wrong after windows that come out of order, with another run in the
-    middle of a commit.
+    """Returns the mistakes after windows out of order, with another run in the middle of a
+    commit.
     """
 
     def meanwhile(turn: Callable[[], object]) -> None:
@@ -213,7 +222,7 @@ def fold_beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
 
 @pytest.mark.parametrize("twin", [NoTombstones, MergedOnce, NoOrder])
 def test_the_fold_catches_the_twin(tmp_path: Path, twin: type[Meanwhile]) -> None:
-    """A sink that leaves one step out fails where the real one doesn't."""
+    """A sink without one of its steps fails the check that the real sink passes."""
     assert not fold_beside(DeltaKeyed(str(tmp_path / "real"), KEYS["one-bucket"]), Meanwhile)
     try:
         mistakes = fold_beside(DeltaKeyed(str(tmp_path / "twin"), KEYS["one-bucket"]), twin)

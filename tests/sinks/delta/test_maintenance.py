@@ -1,11 +1,8 @@
-"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction
-take none away.
+"""Maintenance of a Delta table: vacuum, checkpoints, log clean-up and compaction keep receipts
+and all files that are needed.
 
-Nothing that is needed is removed.
-
-What was found in deltalake 1.6, and a change of which would be noticed here:
-`_windrow/` in the table's folder survives vacuum (lite and full), checkpoints, log
-clean-up and compaction.
+These tests rely on deltalake 1.6: the folder `_windrow/` survives vacuum (lite and full),
+checkpoints, log clean-up and compaction.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import ROWS, produced_messages, staged_receipt, window
 
 OLD = 1_000_000_000
-"""An instant long ago, in seconds."""
+"""A time long ago, in seconds since 1970."""
 
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
-    """Six windows, the second one replaced, its dead letters too; and files of an
+    """A table with six windows (the second replaced), their dead letters, and files of an
     attempt that died.
     """
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
@@ -46,19 +43,19 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 
 def reopen(sink: DeltaBoth) -> DeltaBoth:
-    """The sink of another process: it has nothing in memory."""
+    """Returns the sink of another process, without cached state."""
     return DeltaBoth(sink.uri, sink.schema)
 
 
 def vacuum(sink: DeltaBoth, *, full: bool) -> None:
-    """All that a vacuum may remove, at once."""
+    """Removes at once all files that a vacuum may remove."""
     DeltaTable(sink.uri).vacuum(
         retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full
     )
 
 
 def clean_log(sink: DeltaBoth) -> None:
-    """A checkpoint, and only the log behind it."""
+    """Makes a checkpoint, and removes the log before it."""
     DeltaTable(sink.uri).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 0 seconds"}
     )
@@ -72,8 +69,8 @@ def clean_log(sink: DeltaBoth) -> None:
     "maintenance", ["vacuum lite", "vacuum full", "log", "compact", "everything"]
 )
 def test_receipts_outlive_maintenance(sink: DeltaBoth, maintenance: str) -> None:
-    """After any maintenance, look and receipts say what they said before, Delta
-    versions included, and rows are as they were.
+    """After any maintenance, looks and receipts are the same as before, with Delta versions,
+    and rows are unchanged.
     """
     committed: list[Committed] = list(sink.receipts())
     assert [c.version for c in committed] == [1, 7, 3, 4, 5, 6]
@@ -90,8 +87,8 @@ def test_receipts_outlive_maintenance(sink: DeltaBoth, maintenance: str) -> None
 
 
 def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
-    """Committed windows stay committed, replacements replace, and new ones are taken
-    after the log is gone and files were compacted.
+    """After clean-up and compaction, committed windows stay committed, replacements replace,
+    and new windows are accepted.
     """
     DeltaTable(sink.uri).optimize.compact()
     clean_log(sink)
@@ -121,8 +118,9 @@ def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
 
 
 def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
-    """It removes the dead attempt's files and the replaced ones; a run whose files went
-    that way commits nothing.
+    """A full vacuum removes the dead attempt's files and replaced files.
+
+    A commit of files that it removed is refused.
     """
     receipt, staged = staged_receipt(sink, 8)
     vacuum(sink, full=True)
@@ -133,8 +131,8 @@ def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
 
 
 def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
-    """Receipt files of attempts that died before their commit, whole or torn, neither
-    count as committed nor block their ranges.
+    """Receipt files of attempts that died before their commit don't count as committed, and
+    don't block their ranges.
     """
     receipt, _ = staged_receipt(sink, 8, attempt="died")
     stored_receipts.write(sink.store.files, receipt)
@@ -147,7 +145,7 @@ def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
 
 
 def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
-    """Verification sees a window of rows that something else wrote into the table."""
+    """Verification reports a window whose rows another program wrote."""
     from deltalake import write_deltalake
 
     stranger = delta_pieces(sink.uri)[0]

@@ -1,5 +1,6 @@
-"""What other readers of Delta see of a table: findings about them that README and
-DESIGN tell, and that a new version may change.
+"""Reads of tables by other Delta readers.
+
+README and DESIGN describe these facts; a new version may change them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ WIDER = pa.schema(
 
 @pytest.mark.parametrize("key", [None, PrimaryKey(("id",), buckets=3)])
 def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | None) -> None:
-    """By themselves they take a partition's value from the folder's name; a filter finds the rows
-    of a window, before and after its replacement and other columns.
+    """Polars and DuckDB find the rows of a window by a filter, before and after its replacement
+    and with other columns.
+
+    They take a partition's value from the folder's name.
     """
     sink: Any = DeltaBoth(str(tmp_path / "orders"), ROWS, evolve="widen")
     if key is not None:
@@ -54,7 +57,7 @@ def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | Non
 
 
 def make_narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
-    """A table, and a file with narrower columns that isn't in it yet."""
+    """Returns a table, and a file with narrower columns that isn't in the table yet."""
     table = DeltaTable.create(str(folder), Schema.from_arrow(WIDER), partition_by=["w"])
     file = folder / "narrow.parquet"
     pq.write_table(
@@ -71,8 +74,10 @@ def make_narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
 
 
 def test_narrow_files_are_read_by_kindness(tmp_path: Path) -> None:
-    """Without Delta's typeWidening no reader has to read a file that is narrower than
-    its table; two do, but not for dates.
+    """deltalake and Polars read integer columns of a file that is narrower than its table;
+    Polars refuses dates.
+
+    Without Delta's feature typeWidening no reader has to read such files.
     """
     table, file = make_narrow(tmp_path)
     table.create_write_transaction([file], "append", table.schema(), ["w"])
@@ -83,8 +88,10 @@ def test_narrow_files_are_read_by_kindness(tmp_path: Path) -> None:
 
 
 def test_which_write_of_deltalake_takes_a_schema(tmp_path: Path) -> None:
-    """Columns are dropped by "append" without a word, and taken by "overwrite" of no
-    partition, which removes no file; no feature is.
+    """deltalake ignores new columns with mode "append", and takes them with "overwrite" of no
+    partition, which removes no file.
+
+    Neither mode adds a protocol feature.
     """
     _, file = make_narrow(tmp_path)
     more = Schema.from_arrow(WIDER.append(pa.field("more", pa.string())))

@@ -1,5 +1,5 @@
-"""A Delta table that somebody has set back: its log goes on, so it says that it has
-windows whose rows are gone.
+"""A Delta table that was restored to an older version: its log still names windows whose rows
+are gone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_table_that_was_restored_is_made_whole_by_replays(stage: Stage) -> None:
-    """Delta's RESTORE takes rows back and no receipt: a run finds its window committed,
-    verify names it, and a replay brings its rows.
+    """After Delta's RESTORE, verify names each window whose rows are gone, and a replay brings
+    the rows back.
+
+    RESTORE doesn't take receipts back, so a run finds the window committed.
     """
     for number in (0, 1):
         stage.json("run", stage.spec, "--window", hour(number))
@@ -36,8 +38,10 @@ def test_a_table_that_was_restored_is_made_whole_by_replays(stage: Stage) -> Non
 
 
 def test_a_table_with_a_primary_key_is_set_forward_again(stage: Stage) -> None:
-    """There no replay can tell what was taken back: verify says that receipts and rows
-    differ, until the newest version is back.
+    """In a restored table with a primary key, verify reports that receipts and rows differ
+    until the newest version is restored.
+
+    No replay can bring its rows back.
     """
     spec = Path(stage.spec)
     spec.write_text(

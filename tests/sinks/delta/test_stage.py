@@ -1,5 +1,5 @@
-"""Staging: unique names, bounded memory, counts of its own, nothing visible; and no row
-that the table can't hold.
+"""Staging files of a Delta table: unique names, bounded memory, right counts, nothing visible,
+and no row that the table can't hold.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 
 def stager(sink: DeltaBoth, attempt: str = "a1") -> FileStager[Any]:
-    """Of window 0's first split."""
+    """Returns a stager of window 0's first split."""
     planned = plan(sink, 0)
     return sink.stager(planned, 0, attempt)(planned.splits[0])
 
 
 def staged_split(sink: DeltaBoth, attempt: str = "a1") -> Staged:
-    """Window 0's first split, rows and dead letters."""
+    """Stages rows and dead letters of window 0's first split."""
     planned = plan(sink, 0)
     split = planned.splits[0]
     return stage_split(
@@ -53,8 +53,8 @@ def staged_split(sink: DeltaBoth, attempt: str = "a1") -> Staged:
 
 @pytest.mark.parametrize("attempt", ODD_ATTEMPTS)
 def test_names_are_unique_and_need_no_escaping(sink: DeltaBoth, attempt: str) -> None:
-    """Any attempt, even the same one twice, gets files of its own under the window's
-    folder, with plain names.
+    """Each attempt, even with the same name, writes new files with plain names into the
+    window's folder.
     """
     words = [staged_split(sink, attempt) for _ in range(2)]
     paths = [json.loads(w)["path"] for s in words for w in s.rows]
@@ -65,7 +65,7 @@ def test_names_are_unique_and_need_no_escaping(sink: DeltaBoth, attempt: str) ->
 
 
 def test_the_words_say_what_was_written(sink: DeltaBoth) -> None:
-    """Path, size, rows and statistics are those of the file."""
+    """A committable has the path, size, rows and statistics of its file."""
     staged = staged_split(sink)
     (word,) = map(json.loads, staged.rows)
     file = Path(sink.uri) / word["path"]
@@ -82,7 +82,7 @@ def test_the_words_say_what_was_written(sink: DeltaBoth) -> None:
 
 
 def test_a_split_without_rows_leaves_no_file(sink: DeltaBoth) -> None:
-    """Nothing staged, nothing written; empty batches are nothing too."""
+    """A split without rows, or with empty batches only, stages no file."""
     split_stager = stager(sink)
     none = messages(plan(sink, 0).splits[0]).slice(0, 0)
     split_stager.add(pa.record_batch([pa.array([], f.type) for f in ROWS], schema=ROWS), none)
@@ -91,8 +91,9 @@ def test_a_split_without_rows_leaves_no_file(sink: DeltaBoth) -> None:
 
 
 def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small batches make few row groups, each bounded by rows and by bytes: that
-    is what a stager holds in memory.
+    """Small batches are collected into row groups, limited by rows and by bytes.
+
+    A stager holds one row group in memory.
     """
     batch = messages(plan(sink, 0).splits[0])
     columns = pa.record_batch(
@@ -113,9 +114,7 @@ def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
-    """Giving up deletes nothing: whether another attempt committed these names is not
-    this one's to know.
-    """
+    """A discarded attempt deletes no file, because another attempt may have committed it."""
     split = plan(sink, 0).splits[0]
     split_stager = stager(sink)
     split_stager.add(
@@ -147,8 +146,9 @@ def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
 def test_rows_that_do_not_fit_are_refused(
     sink: DeltaBoth, columns: pa.RecordBatch, says: str
 ) -> None:
-    """Other columns, other numbers of rows, nulls where none may be, values of another
-    type: an error that names the split and no value.
+    """Rows with wrong columns, row counts, nulls or types are refused.
+
+    The error names the split, and no value.
     """
     with pytest.raises(BugError, match=says) as refused:
         stager(sink).add(columns, messages(plan(sink, 0).splits[0]))
@@ -160,7 +160,7 @@ def test_rows_that_do_not_fit_are_refused(
 def test_crash_points(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: str, files: int
 ) -> None:
-    """The named places lie after the first batch, and after both files are closed."""
+    """The crash points are after the first batch, and after both files are closed."""
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
         staged_split(sink)
@@ -168,8 +168,9 @@ def test_crash_points(
 
 
 def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
-    """Parquet's bounds leave a NaN out, and readers sort it above all numbers: by those
-    bounds they would skip the file that holds it.
+    """A file with a NaN has no bounds.
+
+    Parquet's bounds omit NaN, but readers sort NaN above all numbers, and would skip the file.
     """
     schema = pa.schema([pa.field("ratio", pa.float64())])
     sink = DeltaBoth(str(tmp_path / "orders"), schema)
@@ -178,7 +179,7 @@ def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
     bounds = []
     for split, ratios in zip(planned.splits, ([float("nan"), 1.5], [2.5, 1.5]), strict=True):
         split_stager = sink.stager(planned, 0, "a1")(split)
-        for i, ratio in enumerate(ratios):  # in two batches, the NaN in the first
+        for i, ratio in enumerate(ratios):  # in two batches, with the NaN in the first
             split_stager.add(
                 pa.record_batch([pa.array([ratio])], schema=schema), messages(split).slice(i, 1)
             )

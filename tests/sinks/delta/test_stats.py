@@ -1,13 +1,11 @@
-"""Statistics never make a reader skip a row that it asks for.
+"""Statistics of Delta files: they never make a reader skip a row that it asks for.
 
-What was found in deltalake 1.6, and a change of which would be noticed here:
+These tests rely on deltalake 1.6:
 
-- Statistics with bounds for some columns only make readers drop rows silently: a
-  missing bound is taken as "null here". So a file has bounds for all plain columns, or
-  for none.
-- Beside a struct column bounds become a comparison with the struct itself, which is
-  never true: filters on it skipped rows. So files with a struct column at the top have
-  no bounds.
+- Statistics with bounds for some columns only make readers drop rows silently: they take a
+  missing bound as "null here". So a file has bounds for all plain columns, or for none.
+- Beside a struct column, bounds become a comparison with the struct itself, which is never
+  true: filters on it skipped rows. So files with a struct column at the top have no bounds.
 """
 
 from __future__ import annotations
@@ -49,11 +47,11 @@ NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "list": (HEADERS, [[{"key": "a", "value": None}] * 2, [], None]),
     "struct": (pa.struct([pa.field("i", pa.int64())]), [{"i": 1}, {"i": None}, None]),
 }
-"""Delta asks for no statistics of these."""
+"""Columns for which Delta asks no statistics."""
 
 
 def write(path: Path, table: pa.Table, *, nan: tuple[str, ...] = ()) -> str:
-    """A Parquet file of two row groups; its statistics."""
+    """Writes a Parquet file of two row groups, and returns its statistics."""
     done: list[pq.FileMetaData] = []
     with pq.ParquetWriter(path, table.schema, metadata_collector=done) as writer:
         writer.write_table(table, row_group_size=max(1, (table.num_rows + 1) // 2))
@@ -61,7 +59,7 @@ def write(path: Path, table: pa.Table, *, nan: tuple[str, ...] = ()) -> str:
 
 
 def rows(size: int) -> st.SearchStrategy[pa.Table]:
-    """Tables of every plain type, with nulls."""
+    """Returns a strategy for tables with every plain type and nulls."""
     columns = [
         st.lists(st.none() | values, min_size=size, max_size=size) for _, values in PLAIN.values()
     ]
@@ -78,9 +76,7 @@ def rows(size: int) -> st.SearchStrategy[pa.Table]:
 )
 @given(table=rows(4))
 def test_bounds_hold_every_value(tmp_path: Path, table: pa.Table) -> None:
-    """Whatever the values, they lie within the bounds; nulls are counted; columns have
-    bounds all or none.
-    """
+    """Bounds enclose every value, nulls are counted, and either all columns have bounds or none."""
     nan = tuple(n for n in ("f",) if pc.any(pc.is_nan(table[n])).as_py())
     stats = json.loads(write(tmp_path / "f.parquet", table, nan=nan), parse_float=Decimal)
     assert stats["numRecords"] == 4
@@ -97,9 +93,7 @@ def test_bounds_hold_every_value(tmp_path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize("nested", [[], *([name] for name in NESTED), list(NESTED)], ids=str)
 @pytest.mark.parametrize("hard", ["none", "nan", "long text", "far instant", "all null"])
 def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: list[str]) -> None:
-    """Filters on every column, nested ones too, find the same rows as without
-    statistics, whatever a second file's columns hold.
-    """
+    """Filters on every column, also nested ones, find the same rows as without statistics."""
     easy: dict[str, list[Any]] = {
         "i": [1, 2, None],
         "f": [1.5, 2.5, None],

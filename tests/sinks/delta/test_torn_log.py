@@ -1,18 +1,17 @@
-"""A full disk and a log that was cut short: what happened, to which file, and the way
-out, which is then taken.
+"""A full disk and a torn Delta log.
 
-What was found in deltalake 1.6, and a change of which would be noticed here:
+Each error says which file is affected, and has advice; the tests then follow the advice. These
+tests rely on deltalake 1.6:
 
-- A newest log entry that a loss of power left half written makes the table unreadable,
-  an empty one counts as a commit of nothing. Setting it aside is safe
-  (`ingest/sinks/delta/table.py` says why): nobody can have built on it, and rows and
-  receipt's name go together.
-- An entry that was cut right at a line's end loads: with rows, without the transactions
-  behind them, by which the next run of the window would know of them. So a commit first
-  looks whether the entry that it builds on, if it is ours, is there to its last line;
-  and a window's first commit, whether the table holds rows of it already.
-- Its errors are trees whose first line says nothing ("Generic LocalFileSystem error");
-  a full disk is an `os error` among the causes.
+- A newest log entry that is half written makes the table unreadable. An empty entry counts as
+  an empty commit. Renaming it is safe (`ingest/sinks/delta/table.py` says why): no commit can
+  be built on it, and rows and receipt's name go together.
+- An entry that was cut right at the end of a line loads. It has rows, but not the transactions
+  after them, by which the next run of the window knows that it is committed. So a commit first
+  checks the entry that it builds on: if windrow wrote it, its last line must be there. A
+  window's first commit also checks whether the table already holds rows of the window.
+- An error of deltalake is a tree whose first line says nothing ("Generic LocalFileSystem
+  error"). A full disk is an `os error` among the causes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import ROWS, produced_messages, staged_receipt, window
 
-# --------------------------------------------------------------------------------------------------
+# --- a full disk
 
 
 @contextmanager
@@ -48,7 +47,7 @@ def _nothing_longer(_folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _full(folder: Path) -> Iterator[None]:
-    """The folder's own file system is filled to the last byte."""
+    """Fills the folder's own file system to the last byte."""
     fill = folder / "fill"
     with fill.open("wb", buffering=0) as out, suppress(OSError):
         while True:
@@ -80,9 +79,9 @@ WAYS = {
 
 @pytest.fixture(params=WAYS if os.geteuid() == 0 else ["a quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Way, str]]:
-    """A folder, how its room ends, and what the system says then.
+    """A folder, a way to use up its space, and the system's error text.
 
-    A small file system of its own takes the right to mount one.
+    Mounting a small file system needs rights; without them a quota is used.
     """
     fill_disk, says = WAYS[request.param]
     mounted = fill_disk is _full and _mount(tmp_path)
@@ -95,7 +94,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path,
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries without waits between them."""
+    """Removes the waits between tries."""
     monkeypatch.setattr(DeltaStore, "waits", (0.0,))
 
 
@@ -106,7 +105,7 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 
 def make_sink(folder: Path) -> DeltaBoth:
-    """A table with two windows in this folder."""
+    """Returns a table with two windows in this folder."""
     sink = DeltaBoth(str(folder / "orders"), ROWS)
     sink.prepare()
     for number in range(2):
@@ -115,14 +114,14 @@ def make_sink(folder: Path) -> DeltaBoth:
 
 
 def commit(sink: DeltaBoth, number: int, attempt: str = "a1", generation: int = 0) -> object:
-    """Stage and commit a window."""
+    """Stages and commits a window."""
     receipt, staged = staged_receipt(sink, number, generation, attempt)
     sink.commit_dead(receipt.plan, attempt, staged)
     return sink.commit(receipt, staged)
 
 
 def content_is_right(sink: DeltaBoth, numbers: range) -> None:
-    """The checker finds each message of the windows once."""
+    """Asserts that the checker finds each message of the windows once."""
     fresh = DeltaBoth(sink.uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
@@ -138,9 +137,7 @@ def content_is_right(sink: DeltaBoth, numbers: range) -> None:
 
 @contextmanager
 def full_in_deltalake(fill_disk: Way, folder: Path) -> Iterator[None]:
-    """Room for windrow's own files, which come first and whose errors are another
-    story, and none for the log's entry.
-    """
+    """Lets windrow's own files be written, and fills the disk for the log entry."""
     write = DeltaTable.create_write_transaction
 
     def write_on_full_disk(*arguments: Any, **named: Any) -> None:
@@ -153,8 +150,10 @@ def full_in_deltalake(fill_disk: Way, folder: Path) -> Iterator[None]:
 
 
 def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
-    """It is said that there is no room, where, and that nothing was committed, which is
-    so; with room, the same commit arrives once.
+    """A full disk at the log entry raises UnreachableError with the table and "nothing was
+    committed".
+
+    With space, the same commit arrives once.
     """
     folder, fill_disk, says = disk
     sink = make_sink(folder)
@@ -173,8 +172,9 @@ def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
 
 
 def test_a_full_disk_before_the_commit(disk: tuple[Path, Way, str]) -> None:
-    """Where there is no room for windrow's own files, nothing is sent; with room, the
-    same commits arrive once.
+    """If windrow's own files can't be written, nothing is sent.
+
+    With space, the same commits arrive once.
     """
     folder, fill_disk, says = disk
     sink = make_sink(folder)
@@ -192,8 +192,8 @@ def test_a_full_disk_before_the_commit(disk: tuple[Path, Way, str]) -> None:
 def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after "no room", only the look decides: what arrived all the same is
-    reported as committed.
+    """A commit that arrived before the error "no space left" is reported as committed, because
+    a look decides.
     """
     real = DeltaTable.create_write_transaction
 
@@ -207,7 +207,7 @@ def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
 
 
 def test_causes_are_told_in_one_line() -> None:
-    """deltalake draws causes as a tree in colours, and may add a trace: the causes stay."""
+    """deltalake's tree of causes, with colours and perhaps a trace, becomes one line."""
     tree = (
         "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to copy\n    \x1b[31m↳\x1b[0m No"
         " space left\n  0: <unknown>\n"
@@ -220,7 +220,7 @@ def test_causes_are_told_in_one_line() -> None:
     assert reason(OSError(chain)) == "no credentials were found"
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a torn log
 
 TORN: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda content: content[: len(content) // 2],
@@ -231,7 +231,7 @@ TORN: dict[str, Callable[[bytes], bytes]] = {
 
 
 def newest(uri: str) -> Path:
-    """The newest entry of the log."""
+    """Returns the newest entry of the log."""
     return max(Path(uri, "_delta_log").glob("*.json"))
 
 
@@ -248,8 +248,12 @@ def _run(sink: DeltaBoth) -> None:
 def test_a_torn_newest_entry_names_its_cure(
     sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]
 ) -> None:
-    """1 Power is lost in a commit. 2 The error names the file and the advice. 3 The advice
-    is taken. 4 The window runs again: all is right.
+    """The advice for a torn newest entry works.
+
+    1. Power is lost in a commit.
+    2. The error names the file and the advice.
+    3. The advice is followed.
+    4. The window runs again, and the content is right.
     """
     file = newest(sink.uri)
     file.write_bytes(TORN[torn](file.read_bytes()))
@@ -268,8 +272,9 @@ def test_a_torn_newest_entry_names_its_cure(
 
 
 def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
-    """The same of the other table: dead letters that were in the torn entry come again
-    with the window's next attempt.
+    """A torn entry in the dead letters' log is handled the same way.
+
+    The window's next attempt brings its dead letters again.
     """
     sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
     file = newest(f"{sink.uri}_dead")
@@ -283,9 +288,7 @@ def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
 
 
 def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
-    """What lies below other commits is no commit that didn't arrive: no error advises
-    to remove it.
-    """
+    """A torn entry below other commits raises DamagedError, and no error advises to remove it."""
     older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
     older.write_bytes(older.read_bytes()[:-20])
     with pytest.raises(DamagedError, match="restore them from a backup") as raised:
@@ -294,20 +297,20 @@ def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
 
 
 def _up_to(marker: bytes, content: bytes) -> bytes:
-    """The entry's lines up to the first that holds this: what a cut right at a line's
-    end leaves.
-    """
+    """Returns the entry's lines before the first that contains `marker`."""
     lines = content.splitlines(keepends=True)
     return b"".join(lines[: next(n for n, line in enumerate(lines) if marker in line)])
 
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, generation: int) -> None:
-    """An entry that loads with rows, and without the transaction that tells of them, is
-    named, and nothing comes on top of it.
+    """An entry that lost its transaction, but loads with rows, is named, and no commit is built
+    on it.
 
-    1 A loss of power takes the newest entry's last lines. 2 The next window is refused,
-    with the advice, and so is this one. 3 The advice is taken. 4 Both run: all is right.
+    1. A loss of power takes the newest entry's last lines.
+    2. The next window is refused with the advice, and so is the window of the entry.
+    3. The advice is followed.
+    4. Both windows run, and the content is right.
     """
     if generation:
         commit(sink, 1, "a2", generation)
@@ -326,8 +329,10 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, genera
 
 
 def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
-    """Rows of a window that isn't committed, under entries of somebody else, refuse the
-    window in words; without them it runs.
+    """Rows of a window that isn't committed, below entries of another program, refuse the
+    window.
+
+    Without them it runs.
     """
     file = newest(sink.uri)
     file.write_bytes(
@@ -347,9 +352,7 @@ def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
 
 
 def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaBoth) -> None:
-    """Delta loads a table whose newest entry is empty: its window isn't committed, and
-    running it again commits it, once.
-    """
+    """A window whose log entry is empty isn't committed, and the next run commits it once."""
     newest(sink.uri).write_bytes(b"")
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None

@@ -1,10 +1,9 @@
-"""Tables of which somebody has asked, since windrow made them, what windrow doesn't do:
-told before a commit, and nothing is committed.
+"""Tables for which another program has switched on a feature that windrow doesn't support:
+commits are refused, and nothing is committed.
 
-deltalake 1.6 holds rows against constraints where it writes them itself. A commit that
-names files it lets through, whatever is in them, and with column mapping under names
-that no reader looks for. Features that it doesn't know end its commit as a conflict
-would.
+deltalake 1.6 checks constraints only in writes that it makes itself. It accepts a commit that
+names files, whatever they contain; with column mapping, under names that no reader looks for. A
+feature that it doesn't know fails its commit like a conflict.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OF_READERS = {
     "variantType",
     "variantType-preview",
 }
-"""Features that readers have to know, too."""
+"""Features that readers must support, too."""
 
 
 def write(
@@ -53,8 +52,13 @@ def write(
     amount: Mapping[str, object],
     features: tuple[str, ...] = (),
 ) -> None:
-    """An entry, as another engine would write it: properties, what is said of the
-    column `amount`, features of the protocol.
+    """Writes a log entry as another engine does.
+
+    Args:
+        uri: folder of the table.
+        properties: new properties of the table.
+        amount: new metadata of the column `amount`.
+        features: new features of the protocol.
     """
     log = Path(uri) / "_delta_log"
     lines = [
@@ -86,7 +90,7 @@ def write(
 
 
 def constrain(uri: str) -> None:
-    """As a person does who wants no dear orders."""
+    """Adds a constraint that orders above a price break."""
     DeltaTable(uri).alter.add_constraint({"cheap": "amount < 8"})
 
 
@@ -109,8 +113,8 @@ ASKED: dict[str, Callable[[str], None]] = {
 
 
 def test_deletion_vectors_of_another_client_are_told(tmp_path: Path) -> None:
-    """Which rows are left nobody can tell without them: verification says so, and what
-    takes them off.
+    """Verification reports deletion vectors, and how to remove them, because files alone don't
+    tell which rows are left.
     """
     sink = DeltaBoth(str(tmp_path / "t"), ROWS)
     sink.prepare()
@@ -132,7 +136,7 @@ def test_deletion_vectors_of_another_client_are_told(tmp_path: Path) -> None:
 
 
 def mapped(uri: str) -> None:
-    """All columns have names of their own in files, one of them another one than in the table."""
+    """Gives each column a physical name; for `amount` it differs from the table's name."""
     log = Path(uri) / "_delta_log"
     lines = [
         json.loads(line)
@@ -179,8 +183,10 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaBoth | DeltaKey
 
 @pytest.mark.parametrize("feature", ASKED)
 def test_what_a_table_asks_for_is_told(sink: DeltaBoth | DeltaKeyedBoth, feature: str) -> None:
-    """By the commit of who staged before it was asked for, and before anything is read
-    by who comes later; the table stays as it is.
+    """A feature that was switched on after staging refuses the commit, and refuses a later run
+    before it reads.
+
+    The table doesn't change.
     """
     receipt, staged = staged_receipt(sink, 0)
     ASKED[feature](sink.uri)
@@ -194,7 +200,9 @@ def test_what_a_table_asks_for_is_told(sink: DeltaBoth | DeltaKeyedBoth, feature
 
 
 def test_what_is_taken_off_again_is_in_nobodys_way(sink: DeltaBoth | DeltaKeyedBoth) -> None:
-    """The feature of a constraint stays in the table's protocol, and asks for nothing by itself."""
+    """A table whose constraint was dropped is written again, although the protocol keeps the
+    feature.
+    """
     receipt, staged = staged_receipt(sink, 0)
     constrain(sink.uri)
     DeltaTable(sink.uri).alter.drop_constraint("cheap")
@@ -206,8 +214,8 @@ def test_what_is_taken_off_again_is_in_nobodys_way(sink: DeltaBoth | DeltaKeyedB
 def test_a_feature_that_asks_for_nothing_is_in_nobodys_way(
     sink: DeltaBoth | DeltaKeyedBoth, feature: str
 ) -> None:
-    """What a feature is for, no column and no property says: deltalake commits to a table that
-    has it, and what windrow has written is read.
+    """A table is written if it has a feature that no column and no property uses, and its rows
+    are read.
     """
     write(sink.uri, {}, {}, (feature,))
     sink.prepare()
@@ -224,7 +232,7 @@ def test_a_feature_that_asks_for_nothing_is_in_nobodys_way(
 
 
 def test_what_a_nested_field_asks_for_is_told(tmp_path: Path) -> None:
-    """As of a column."""
+    """A nested field's constraint is found like a column's."""
     rows = pa.schema([pa.field("inside", pa.struct([pa.field("n", pa.int64())]))])
     sink = DeltaBoth(str(tmp_path / "orders"), rows)
     sink.prepare()
@@ -244,8 +252,8 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 def feed(uri: str, version: int) -> list[tuple[str, str]]:
-    """What a feed of changes says of a version without files of its own for them: kinds of change,
-    and the rows' ids.
+    """Returns the changes that a change data feed derives from an entry's files: kind of
+    change, and the row's id.
     """
     entry = Path(uri) / "_delta_log" / f"{version:020d}.json"
     changes = []
@@ -258,9 +266,11 @@ def feed(uri: str, version: int) -> list[tuple[str, str]]:
 
 
 def test_a_feed_of_changes_is_right_or_the_commit_is_refused(tmp_path: Path) -> None:
-    """Windows are inserts, a replacement of the same rows is no change, one of other rows deletes
-    and inserts; in wider columns, and in a table with a primary key, rows that no message touched
-    would be changes.
+    """A change data feed is right, or the commit is refused.
+
+    A window gives inserts. A replacement with the same rows gives no change, with other rows
+    deletes and inserts. A wider column and a table with a primary key rewrite rows without a
+    message, so they are refused.
     """
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
@@ -291,7 +301,9 @@ def test_a_feed_of_changes_is_right_or_the_commit_is_refused(tmp_path: Path) -> 
 
 
 def test_rows_that_somebody_deleted_come_back_as_a_change(tmp_path: Path) -> None:
-    """A replacement says the same as the receipt, and the table holds less."""
+    """Rows that were deleted come back as inserts when their window is replaced with the same
+    receipt.
+    """
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
@@ -304,7 +316,9 @@ def test_rows_that_somebody_deleted_come_back_as_a_change(tmp_path: Path) -> Non
 
 
 def test_a_wider_column_is_refused_while_there_is_a_feed_of_changes(tmp_path: Path) -> None:
-    """All rows would be changes; without the feed the same rows are taken."""
+    """A wider column is refused while the table has a change data feed, because every row would
+    be a change.
+    """
     narrow = pa.schema([ROWS.field(0), pa.field("amount", pa.int32())])
     sink = DeltaBoth(str(tmp_path / "orders"), narrow)
     sink.prepare()
@@ -318,33 +332,33 @@ def test_a_wider_column_is_refused_while_there_is_a_feed_of_changes(tmp_path: Pa
 
 
 def gap(log: Path) -> None:
-    """An entry in the middle is gone."""
+    """Removes an entry in the middle of the log."""
     (log / f"{1:020d}.json").unlink()
 
 
 def headless(log: Path) -> None:
-    """The first entry is gone."""
+    """Removes the first entry of the log."""
     (log / f"{0:020d}.json").unlink()
 
 
 def garbled(log: Path) -> None:
-    """An entry in the middle is no JSON."""
+    """Overwrites an entry in the middle with text that isn't JSON."""
     (log / f"{1:020d}.json").write_text("{")
 
 
 def asks(protocol: dict[str, Any], log: Path) -> None:
-    """Another engine has changed the protocol."""
+    """Writes an entry in which another engine changes the protocol."""
     (log / f"{3:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
 
 
 def of_readers(name: str) -> dict[str, Any]:
-    """A protocol with a feature of readers."""
+    """Returns a protocol with a feature that readers must support."""
     versions = {"minReaderVersion": 3, "minWriterVersion": 7}
     return versions | {"readerFeatures": [name], "writerFeatures": [name]}
 
 
 def unnumbered(log: Path) -> None:
-    """Column mapping is switched on, and no column has an id."""
+    """Switches on column mapping without ids for the columns."""
     first = (log / f"{0:020d}.json").read_text().splitlines()
     (metadata,) = (json.loads(line) for line in first if "metaData" in line)
     metadata["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
@@ -377,7 +391,10 @@ UNREADABLE: dict[Callable[[Path], None], tuple[type[RefusedError], str]] = {
 def test_what_is_wrong_with_a_table_is_not_told_as_its_storage(
     tmp_path: Path, harm: Callable[[Path], None], kind: type[RefusedError], advice: str
 ) -> None:
-    """No room and no rights help; undone, the next window is taken."""
+    """A broken log isn't reported as missing space or rights.
+
+    Once it is repaired, the next window is accepted.
+    """
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
     for number in range(2):

@@ -1,4 +1,7 @@
-"""Broken Delta stores, each one step from the real one, as sinks in the wild are."""
+"""Broken Delta stores.
+
+Each differs from the real one in one step, as some sinks of other projects do.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,7 @@ from windrow.ingest.testing.contracts.commit_hooks import on_put
 
 
 def appends_by_path(sink: Any) -> None:
-    """Writes by path: the write loads a snapshot of its own, which already holds what the look
-    didn't see.
-    """
+    """Makes a sink write by path: the write loads a newer snapshot than the look saw."""
 
     def put(state: Any, change: TableChange) -> Answer:
         receipt = change.receipt
@@ -39,7 +40,7 @@ def appends_by_path(sink: Any) -> None:
 
 
 def lets_delta_rs_retry(sink: Any) -> None:
-    """Commits with delta-rs's own retry, and without the application transaction."""
+    """Makes a sink commit with delta-rs's own retry, and without the application transaction."""
 
     def properties(custom_metadata: dict[str, str], **more: Any) -> CommitProperties:
         is_windows = custom_metadata["windrow"].startswith("{")

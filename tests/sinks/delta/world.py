@@ -1,4 +1,4 @@
-"""Delta tables as tests have them; a place is a folder, or a URL."""
+"""Delta tables for tests. A location is a folder or a URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_ORDER = [("_window", "ascending"), ("_partition", "ascending"), ("_offset", 
 
 
 class DeltaWorld(SinkWorld):
-    """Tables that rows are appended to: a piece is a file."""
+    """Tables without a primary key. A piece is a data file."""
 
     twins = (appends_by_path,)
 
@@ -36,10 +36,7 @@ class DeltaWorld(SinkWorld):
 
 
 class DeltaKeyedWorld(DeltaWorld):
-    """Tables with a primary key: in a bucket's file rows stand in no order that means anything.
-
-    `marks`: what is deleted stays as its key.
-    """
+    """Tables with a primary key. The order of rows in a bucket's file has no meaning."""
 
     twins = ()
 
@@ -55,7 +52,7 @@ class DeltaKeyedWorld(DeltaWorld):
 
 
 class DeltaKeyed(Keyed):
-    """See `Keyed`; `uri` is the table's folder."""
+    """A Delta table with a primary key, see `Keyed`; `uri` is the table's folder."""
 
     def make_sink(self) -> DeltaKeyedBoth:
         return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")

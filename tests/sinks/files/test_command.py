@@ -1,4 +1,4 @@
-"""What the command tells of a table of files."""
+"""The command on a table of files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
 
 def test_a_file_that_is_gone_or_changed_is_found(stage: Stage) -> None:
-    """verify --deep names the window, says what is wrong, and quotes nothing of what lies there."""
+    """verify --deep names the window and the damage, and quotes nothing of the file's content."""
     stage.sink("{kind: files, path: lake/things, format: jsonl, compression: none}")
     stage.json("run", stage.spec, "--window", hour(0))
     file = next((stage.folder / "lake" / "things" / "data").rglob("*.jsonl"))
@@ -32,7 +32,7 @@ def test_a_file_that_is_gone_or_changed_is_found(stage: Stage) -> None:
 
 
 def test_another_format_is_another_table(stage: Stage) -> None:
-    """A table keeps its format; who comes with another one is told which it has."""
+    """A spec with another format is refused, and the error names the table's format."""
     stage.sink("{kind: files, path: lake/things}")
     stage.json("run", stage.spec, "--window", hour(0))
     stage.sink("{kind: files, path: lake/things, format: jsonl}")

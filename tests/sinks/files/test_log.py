@@ -1,5 +1,5 @@
-"""The log of a table of files: what is missing, damaged, foreign or made anew is
-noticed; its newest manifest is all that is read.
+"""The log of a table of files: missing, damaged, foreign or new manifests are noticed, and only
+the newest is read.
 """
 
 from __future__ import annotations
@@ -50,23 +50,21 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    """A window with its dead letters."""
+    """Commits a window and its dead letters."""
     receipt, staged = staged_receipt(sink, number, generation, attempt)
     sink.commit_dead(receipt.plan, attempt, staged)
     return sink.commit(receipt, staged)
 
 
 def fresh(sink: Any) -> FilesBoth:
-    """As another process has it."""
+    """Returns the sink of another process, without cached state."""
     return FilesBoth(sink.uri, ROWS)
 
 
 def test_who_opens_a_table_reads_its_newest_manifest(
     sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the one before it, however many windows came before, and whatever became of the
-    older ones.
-    """
+    """Opening a table reads only its newest two manifests, however many windows there are."""
     for n in range(10):
         commit(sink, n)
     assert len(list((Path(sink.uri) / "_windrow" / "log").iterdir())) == 3
@@ -86,9 +84,7 @@ def test_who_opens_a_table_reads_its_newest_manifest(
 
 @pytest.mark.parametrize("folder", [0, 1])
 def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
-    """A rule of the storage's that removes old objects takes nothing that anybody
-    reads: no window is forgotten, no file swept.
-    """
+    """Old folders of manifests may be deleted: no window is forgotten, and no file is swept."""
     for n in range(10):
         commit(sink, n)
     for path in (Path(sink.uri) / "_windrow" / "log" / f"{folder:010d}").iterdir():
@@ -101,7 +97,7 @@ def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
 
 
 def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
-    """A copy or a note that somebody leaves in the log's folder."""
+    """Other files in the log's folder, such as a copy or a note, are ignored."""
     commit(sink, 0)
     for name in ("notes.json", "copy of 5.json"):
         (Path(sink.uri) / "_windrow" / "log" / "0000000000" / name).write_text("{}")
@@ -109,8 +105,8 @@ def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
 
 
 def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> None:
-    """What is put behind a table that isn't there any more is not told as done, and the
-    file is named that is to go.
+    """A commit to a table that was made again between look and put raises DamagedError, which
+    names the file to remove.
     """
 
     def anew() -> None:
@@ -126,8 +122,8 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
 def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> None:
-    """One that is gone in the middle, cut short or changed: every look says which file,
-    and nothing is committed on top of it.
+    """A manifest that is gone in the middle, cut short or changed fails every look with its
+    path, and stops commits.
     """
     commit(sink, 0)
     commit(sink, 1)
@@ -153,9 +149,7 @@ def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> 
 
 
 def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
-    """Removed and begun again under a process that has looked at it: the process
-    doesn't read on in a table that isn't there.
-    """
+    """A process that knows a table notices that it was deleted and made again."""
     for n in range(3):
         commit(sink, n)
     Path(sink.uri).rename(tmp_path / "away")
@@ -173,7 +167,12 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
 def test_a_table_that_is_made_during_a_look_is_no_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run makes it after the log was looked for and before its data is seen."""
+    """A table that another run makes during a look doesn't count as lost.
+
+    1. The look finds no log.
+    2. The other run makes the table and commits.
+    3. The look lists the data folder.
+    """
     uri = str(tmp_path / "t")
     looking_sink, creating_sink = FilesBoth(uri, ROWS), FilesBoth(uri, ROWS)
 
@@ -191,9 +190,7 @@ def test_a_table_that_is_made_during_a_look_is_no_lost_one(
 
 
 def test_a_later_form_is_not_read(sink: Any) -> None:
-    """What another form of windrow wrote is a mistake of the spec's, and nothing is
-    said to be damaged.
-    """
+    """A manifest of another form raises SpecError, not DamagedError."""
     path = Path(sink.uri) / path_of(0)
     content = path.read_bytes()
     for form, message in ((5, "a later one"), (3, "an older one")):
@@ -204,10 +201,9 @@ def test_a_later_form_is_not_read(sink: Any) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """One that is full is told as that, for nothing can have arrived; another failure
-    leaves the outcome open.
+    """A full disk raises UnreachableError, because nothing can have arrived.
 
-    Both can be run again.
+    Another disk error leaves the outcome unknown. The commit can be run again after both.
     """
 
     def fail(*_: object) -> None:
@@ -229,7 +225,9 @@ def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int
 def test_a_disk_without_hard_links_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the table is begun: no commit there could be exactly once."""
+    """A disk without hard links is refused before the table is begun: no commit there could be
+    exactly once.
+    """
 
     def fail(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -240,7 +238,7 @@ def test_a_disk_without_hard_links_is_refused(
 
 
 def test_a_table_of_another_kind_is_left_alone(tmp_path: Path) -> None:
-    """A Delta table's folder is not made one of files."""
+    """A Delta table's folder doesn't become a table of files."""
     (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
     (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").write_text("{}")
     with pytest.raises(SpecError, match="another kind"):
@@ -248,8 +246,8 @@ def test_a_table_of_another_kind_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_its_folder_is_not_made_one_of_another_kind(sink: Any) -> None:
-    """Nor is a folder of files made a Delta table: its sweep would remove files that
-    its own log doesn't name.
+    """A folder of files doesn't become a Delta table: its sweep would remove files that its own
+    log doesn't name.
     """
     with pytest.raises(SpecError, match="another kind"):
         DeltaBoth(sink.uri, ROWS).prepare()
@@ -266,9 +264,7 @@ COLUMNS = st.lists(
 
 @given(COLUMNS, COLUMNS)
 def test_columns_only_grow(table: pa.Schema, new_columns: pa.Schema) -> None:
-    """Whatever is taken has the table's columns as they were, and all of the wanted
-    ones; what is new may be null.
-    """
+    """An accepted schema keeps the table's columns and adds all wanted ones, which are nullable."""
     try:
         evolved = Evolution.compare_added(table, new_columns, "t").columns
     except SchemaChangedError:
@@ -314,7 +310,7 @@ def struct(**fields: pa.DataType) -> pa.StructType:
 def test_a_nested_change_is_told_by_its_place(
     table_type: pa.DataType, schema_type: pa.DataType, message: str
 ) -> None:
-    """The path inside the column, and the two types there."""
+    """The error has the path inside the column, and both types there."""
     with pytest.raises(SchemaChangedError) as refused:
         Evolution.compare_added(
             pa.schema([("x", table_type)]), pa.schema([("x", schema_type)]), "t"
@@ -323,8 +319,8 @@ def test_a_nested_change_is_told_by_its_place(
 
 
 def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
-    """A schema that grew is told before, taken with the commit that brings rows of it,
-    and older files are read back as they are.
+    """A new column is announced before, added by the first commit with its rows, and older
+    files are read unchanged.
     """
     commit(sink, 0)
     grown = FilesBoth(sink.uri, ROWS.append(pa.field("more", pa.string())))
@@ -341,8 +337,9 @@ def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
 
 
 def test_the_log_is_for_people_too(sink: Any) -> None:
-    """A manifest is JSON on one line, and names a page, which has the window's files and
-    offsets in the open; its receipt lies beside it, as a file that the page names.
+    """A manifest is one line of JSON that names a page.
+
+    The page has the window's files and offsets, and names the receipt's file.
     """
     commit(sink, 0)
     (line,) = (Path(sink.uri) / path_of(1)).read_text().splitlines()
@@ -357,7 +354,10 @@ def test_the_log_is_for_people_too(sink: Any) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_page_that_is_lost_stops_all(sink: Any, damage: str) -> None:
-    """Nobody knows then which files count; with the page back, all is as before."""
+    """A lost page stops every look and commit, because it is unknown which files count.
+
+    With the page back, all work again.
+    """
     commit(sink, 0)
     (path,) = (Path(sink.uri) / pages.PAGES).iterdir()
     content = path.read_bytes()
@@ -376,6 +376,6 @@ def test_a_page_that_is_lost_stops_all(sink: Any, damage: str) -> None:
 
 
 def test_who_comes_with_another_binding_is_refused_before_anything(sink: Any) -> None:
-    """Also where the table was begun by the other side while this one was about to."""
+    """Another owner's `prepare` is refused."""
     with pytest.raises(RefusedError, match="returns"):
         FilesBoth(sink.uri, ROWS).prepare(TableOwner("returns", OWNER.ledger, OWNER.grid))

@@ -1,5 +1,5 @@
-"""Who reads by the list of files sees what is committed, and nothing else; also who
-knows no windrow.
+"""Reads by the list of files: they see exactly what is committed, also in readers that don't
+know windrow.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow  # another process
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
-    """A table of three windows, one of them replaced and one replayed, with files of
-    attempts that came to nothing.
+    """A table of three windows, one replaced and one replayed, with files of attempts that were
+    not committed.
     """
     sink = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
     sink.prepare()
@@ -47,17 +47,21 @@ PAGE = "docs/sinks/files.md"
 
 
 def offsets(files: list[str]) -> list[int]:
-    """What DuckDB reads in some files."""
+    """Returns the offsets that DuckDB reads from some files."""
     return sorted(n for (n,) in duckdb.sql(f"SELECT _offset FROM read_parquet({files})").fetchall())
 
 
 COMMITTED = sorted([n for n in range(30) if n not in {3, 13}] * 2)
-"""Each window's fourth message is a dead letter, but for those that were replayed."""
+"""The committed offsets.
+
+Each window's fourth message is a dead letter, except in the replayed window.
+"""
 
 
 def test_the_list_is_what_is_committed(sink: Any) -> None:
-    """No generation that was replaced is in it, no attempt that came to nothing, and a
-    replayed window's files of both generations.
+    """The list has no replaced generation and no uncommitted attempt.
+
+    It has both generations' files of a replayed window.
     """
     assert offsets(list_files(sink.uri)) == COMMITTED
     ran = subprocess.run(
@@ -71,7 +75,7 @@ def test_the_list_is_what_is_committed(sink: Any) -> None:
 
 
 def test_the_pages_sql_reads_the_same(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has a query for DuckDB alone, and it sees the same rows."""
+    """The documentation's query for DuckDB alone sees the same rows."""
     _, query = text(PAGE).split("```sql\n")
     monkeypatch.chdir(Path(sink.uri).parents[1])
     with duckdb.connect() as database:
@@ -84,14 +88,14 @@ def test_the_pages_sql_reads_the_same(sink: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_page_has_a_spec_that_loads(tmp_path: Path) -> None:
-    """Who copies the page's section has a sink of files."""
+    """The documentation's YAML loads as a spec with a sink of files."""
     shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", tmp_path)
     (tmp_path / "orders.yaml").write_text(text(PAGE).split("```yaml\n")[1].partition("```")[0])
     assert load_spec(tmp_path / "orders.yaml").sink.kind == "files"
 
 
 def test_where_no_table_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That is a mistake of who asks, and not an empty table."""
+    """Listing a folder without a table raises SpecError, and isn't an empty table."""
     with pytest.raises(SpecError, match="no table of files"):
         list_files(str(tmp_path / "none"))
     assert (main([str(tmp_path / "none")]), main([])) == (2, 2)

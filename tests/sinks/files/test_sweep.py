@@ -1,4 +1,4 @@
-"""Files of a replaced generation, which readers may have listed."""
+"""Sweeping a table of files keeps a replaced generation that readers may have listed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ GRACE = timedelta(hours=2)
 
 @pytest.mark.parametrize("later", [0, 1], ids=["the newest commit", "behind later commits"])
 def test_a_replaced_generation_stays_for_those_who_read_it(tmp_path: Path, later: int) -> None:
-    """However old its files are: until the grace period since the replacement is over, which
-    later commits remember.
+    """Replaced files stay until the grace period since their replacement is over.
+
+    Later commits keep that time.
     """
     sink = FilesBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
@@ -46,8 +47,10 @@ def test_a_replaced_generation_stays_for_those_who_read_it(tmp_path: Path, later
 
 
 def test_a_manifest_that_is_missing(tmp_path: Path) -> None:
-    """Files that it replaced stay until the next manifest is older than the grace period: nobody
-    knows when they were replaced, but that it was before that.
+    """If the manifest of a replacement is missing, its files stay until the next manifest is
+    older than the grace period.
+
+    The time of the replacement is then unknown, but it is before the next manifest.
     """
     sink = FilesBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()

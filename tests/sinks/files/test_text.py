@@ -1,5 +1,5 @@
-"""Files that others read, too: what readers see who know nothing of windrow, and which columns
-a format can't hold.
+"""Text files that other programs read: their content for readers without windrow, and columns
+that a format can't hold.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LIST, MAP = pa.list_(pa.int8()), pa.map_(pa.string(), pa.float64())
 
 
 def test_csv_refuses_what_it_cannot_hold() -> None:
-    """Lists, maps and structs are told before anything is made, each by its column;
-    also those among the metadata columns.
+    """CSV refuses lists, maps and structs before anything is made, with the column's name, also
+    for metadata columns.
     """
     with pytest.raises(SpecError, match=r"list: list.*map: map.*kafka headers: map"):
         check_rows(
@@ -37,8 +37,10 @@ def test_csv_refuses_what_it_cannot_hold() -> None:
 
 
 def test_json_refuses_names_that_differ_by_case_alone() -> None:
-    """What writes JSON takes two such fields of a struct for one: that is told by the
-    column before anything is made, however deep.
+    """JSON refuses fields of a struct whose names differ by case only, at any depth, before
+    anything is made.
+
+    The JSON writer takes such fields for one.
     """
     twice = pa.struct([pa.field("a", pa.int64()), pa.field("A", pa.int64())])
     schema = pa.schema([pa.field("ok", pa.int64()), pa.field("deep", pa.map_(pa.string(), twice))])
@@ -48,7 +50,7 @@ def test_json_refuses_names_that_differ_by_case_alone() -> None:
 
 
 def test_a_slice_of_structs_is_written_as_it_is() -> None:
-    """A batch that was cut out of a larger one keeps its rows, structs inside structs, too."""
+    """A slice of a larger batch keeps its rows, also structs inside structs."""
     kind = pa.struct([("a", pa.struct([("b", pa.int8())]))])
     rows = pa.table({"s": pa.array([None, {"a": {"b": 1}}, {"a": None}], kind)}).slice(1)
     texts = ValueTexts(rows.schema, "json")
@@ -65,8 +67,8 @@ def test_a_slice_of_structs_is_written_as_it_is() -> None:
     ],
 )
 def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) -> None:
-    """DuckDB and polars go by the endings of the names, and have the columns and rows
-    that were committed.
+    """DuckDB and Polars know the format by the file's extension, and read the committed columns
+    and rows.
     """
     sink = FilesBoth(str(tmp_path / "orders"), ROWS, written=written)
     sink.prepare()
@@ -95,7 +97,7 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
 def test_lines_at_the_ends_of_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: str
 ) -> None:
-    """Wherever a block ends, in a line or behind one, verification reads every line."""
+    """Verification reads every line, whether a block ends inside or after a line."""
     monkeypatch.setattr("windrow.ingest.sinks.files.stage._READ", size)
     lines = [f'{{"id":"{n}","amount":{n}}}' for n in range(7)]
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + end)
@@ -105,7 +107,7 @@ def test_lines_at_the_ends_of_blocks(
 
 
 def test_a_quoted_text_is_no_null(tmp_path: Path) -> None:
-    """In CSV an empty cell is null and a quoted one is the empty text, as verification reads it."""
+    """In CSV an empty cell is null, and a quoted empty cell is the empty text."""
     (tmp_path / "x.csv").write_text('id,amount\n"",1\n,2\n')
     schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
     (batch,) = read_file(Place(str(tmp_path)), "x.csv", schema)

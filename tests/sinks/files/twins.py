@@ -1,4 +1,4 @@
-"""Broken logs of a table of files, each one step from the real one."""
+"""Broken logs of a table of files. Each differs from the real one in one step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from windrow.ingest.sinks.files.store import FilesStore
 
 
 def takes_the_next_free_number(sink: Any) -> None:
-    """Instead of the one behind what was looked at."""
+    """Makes a sink put its manifest at the next free number, not at the number after the
+    manifest that it looked at.
+    """
     put = sink.store.puts.put
 
     def anywhere(_path: str, content: bytes) -> None:
@@ -35,7 +37,7 @@ def takes_the_next_free_number(sink: Any) -> None:
 
 
 def overwrites(sink: Any) -> None:
-    """Puts its manifest without the condition, as a rename does, or a store that takes
-    no notice of it.
+    """Makes a sink overwrite a manifest: a rename does that, or a store that ignores the
+    condition.
     """
     sink.store.puts.put = lambda path, content: (Path(sink.uri) / path).write_bytes(content)

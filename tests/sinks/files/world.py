@@ -1,5 +1,6 @@
-"""Tables of files as tests have them; a place is a folder, or a URL. Their rows are read by a
-reader that goes by the list of files.
+"""Tables of files for tests. A location is a folder or a URL.
+
+The tests read rows with a reader that uses the list of files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FORMATS = {
 
 
 class FilesBoth(WithDeadLetters, WindowTable):
-    """With dead letters in a Delta table beside it."""
+    """A table of files, with dead letters in a Delta table beside it."""
 
     store: FilesStore
 
@@ -45,7 +46,7 @@ class FilesBoth(WithDeadLetters, WindowTable):
 
 
 class FilesWorld(SinkWorld):
-    """A piece is a file, whose rows are in the order in which they lie in it."""
+    """Tables of files. A piece is a file, with its rows in the file's order."""
 
     twins = (retries_blindly,)
 

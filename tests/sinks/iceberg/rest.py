@@ -1,6 +1,4 @@
-"""A REST catalog on loopback, as small as Iceberg's protocol allows: it answers from a
-catalog in SQLite, and a test says when it fails.
-"""
+"""A small REST catalog on loopback, over a catalog in SQLite. A test says when it fails."""
 
 from __future__ import annotations
 
@@ -29,10 +27,13 @@ TOKEN = "hunter2-token"
 
 
 class Server:
-    """`faults`: what is done with the next commits, one after the other: taken and
-    answered with a status, or a status alone.
+    """A catalog and the faults of its next commits.
 
-    `config`: what is given out with each table, as the credentials of its storage are.
+    Attributes:
+        faults: a fault for each of the next commits: whether the commit is taken, and the
+            status of the answer.
+        config: properties that the catalog gives out with each table, such as storage
+            credentials.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Server:
         self.commits = 0
 
     def app(self) -> Flask:
-        """The routes that PyIceberg asks."""
+        """Returns an application with the routes that PyIceberg requests."""
         app = Flask("rest")
         app.before_request(
             lambda: (
@@ -107,7 +108,7 @@ class Server:
         return error_response(status, "InternalServerError")
 
     def loaded(self, table: Table) -> Any:
-        """A table as the protocol has it."""
+        """Returns a table as the protocol writes it."""
         about, config = table.metadata.model_dump_json(), json.dumps(self.config)
         content = (
             f'{{"metadata-location": "{table.metadata_location}", "metadata": {about}, "config":'
@@ -117,7 +118,7 @@ class Server:
 
 
 def error_response(status: int, kind: str) -> Any:
-    """An error as the protocol has it."""
+    """Returns an error as the protocol writes it."""
     return {"error": {"message": f"said {kind}", "type": kind, "code": status}}, status
 
 
@@ -125,7 +126,7 @@ def error_response(status: int, kind: str) -> Any:
 def serving(
     folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Server, str]]:
-    """The server, and its address."""
+    """Yields the running server and its address."""
     server = Server(folder, warehouse, config)
     with listening(server.app()) as url:
         yield server, url
@@ -133,7 +134,7 @@ def serving(
 
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
-    """Any application on loopback; its address."""
+    """Serves an application on loopback, and yields its address."""
     http_server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=http_server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -1,6 +1,4 @@
-"""Whatever value a column's type has, readers that know nothing of windrow read it from an
-Iceberg table.
-"""
+"""Values of every column type in an Iceberg table, read by readers that don't know windrow."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def commit_table(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
-    """A table with these rows, once per topic-partition."""
+    """Commits the rows to a new table, once per topic-partition."""
     sink = IcebergBoth(CatalogTable.in_folder(folder, "ns.t"), rows.schema)
     commit_rows(sink, rows)
     return sink
@@ -75,12 +73,14 @@ EVERY: dict[str, tuple[pa.DataType, list[Any]]] = {
     "Größe 日本": (pa.int64(), [1, None, 2]),
     "1st": (pa.int64(), [1, None, 2]),
 }
-"""Each kind of column with its edges, and names that are keywords, need quotes, or aren't ASCII."""
+"""Each kind of column with its extreme values, and names that are keywords, need quotes or
+aren't ASCII.
+"""
 
 
 @pytest.fixture(scope="module")
 def full_table(tmp_path_factory: pytest.TempPathFactory) -> IcebergBoth:
-    """A table with all of them."""
+    """A table with every column of `EVERY`."""
     arrays = [pa.array(values, kind) for kind, values in EVERY.values()]
     return commit_table(
         str(tmp_path_factory.mktemp("lake of all")),
@@ -93,9 +93,7 @@ def expected(name: str) -> list[str]:
 
 
 def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
-    """Its own scan sees the same values, of a table that it loads by the catalog's
-    address alone.
-    """
+    """PyIceberg's scan reads the same values, with nothing but the catalog's address."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog(
@@ -103,7 +101,7 @@ def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
     )
     rows = catalog.load_table("ns.t").scan().to_arrow()
     catalog.close()
-    zone = "zoneinfo.ZoneInfo(key='UTC')"  # pyarrow's before 21 is pytz's
+    zone = "zoneinfo.ZoneInfo(key='UTC')"  # pyarrow before 21 gives pytz's zone
     texts_by_column = {
         n: [repr(v).replace("<UTC>", zone) for v in rows[n].to_pylist()] for n in EVERY
     }
@@ -114,8 +112,8 @@ def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
 
 
 def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path) -> None:
-    """PyIceberg 0.12's reader does, not the table: what windrow reads back, which uses
-    Parquet's own reader, has the null.
+    """PyIceberg 0.12 reads a null list of structs as an empty list; windrow's reader, which
+    uses Parquet's, reads null.
     """
     kind = pa.list_(pa.struct([pa.field("a", pa.int64())]))
     sink = commit_table(
@@ -128,10 +126,10 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
     ] == [None, None]
 
 
-# polars would like a package of its own
+# polars warns that a package is missing
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 def test_polars_reads_every_column(full_table: IcebergBoth) -> None:
-    """polars.scan_iceberg sees the same rows."""
+    """polars.scan_iceberg reads the same rows."""
     state = state_of(full_table)
     plain = [name for name in EVERY if name not in {"r", "s", "t"}]
     frame = pl.scan_iceberg(state.table.metadata_location).select(*plain, "_window").collect()
@@ -142,8 +140,8 @@ def test_polars_reads_every_column(full_table: IcebergBoth) -> None:
 
 
 def test_duckdb_reads_the_files(full_table: IcebergBoth) -> None:
-    """The files that the manifests name are whole Parquet files, with the window in
-    them, and Iceberg's field ids.
+    """The files that the manifests name are whole Parquet files, with the window and Iceberg's
+    field ids.
     """
     state = state_of(full_table)
     files = [task.file.file_path.removeprefix("file://") for task in state.tasks()]
@@ -160,13 +158,11 @@ def test_duckdb_reads_the_files(full_table: IcebergBoth) -> None:
 
 @pytest.mark.parametrize("name", [n for n in EVERY if n not in "rst"])
 def test_bounds_skip_no_row_that_is_asked_for(full_table: IcebergBoth, name: str) -> None:
-    """A reader that asks for a column's greatest, or least, value finds it: bounds that
-    are cut are cut outwards.
-    """
+    """A filter for a column's greatest or least value finds its file: bounds are cut outwards."""
     state = state_of(full_table)
     low, _, high = EVERY[name][1]
     if name == "i":
-        low, high = high, low  # by their bytes ä stands behind a
+        low, high = high, low  # in UTF-8, ä sorts after a
         low, high = min(low, high), max(low, high)
     for ask, value in ((GreaterThanOrEqual, high), (LessThanOrEqual, low)):
         if isinstance(value, bool):
@@ -177,15 +173,15 @@ def test_bounds_skip_no_row_that_is_asked_for(full_table: IcebergBoth, name: str
 
 
 def _to_literal(value: Any) -> Any:
-    """A value as PyIceberg takes it in a filter."""
+    """Returns a value as PyIceberg takes it in a filter."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def test_the_bounds_are_those_of_pyiceberg(full_table: IcebergBoth) -> None:
-    """Read by PyIceberg's own conversions, they are the least and the greatest value,
-    where nothing was cut.
+    """The bounds are the least and the greatest value, read by PyIceberg's conversions, if no
+    bound was cut.
     """
     from pyiceberg.conversions import from_bytes
 
@@ -218,7 +214,7 @@ def test_the_bounds_are_those_of_pyiceberg(full_table: IcebergBoth) -> None:
 def test_what_it_cannot_hold_is_told_by_column(
     tmp_path: Path, columns: list[tuple[str, pa.DataType]], says: str
 ) -> None:
-    """A schema that Iceberg would store as something else is refused before anything is made."""
+    """A column that Iceberg would store as another type is refused before anything is made."""
     with pytest.raises(SpecError, match=says):
         IcebergBoth(CatalogTable.in_folder(str(tmp_path), "ns.t"), pa.schema(columns))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A pipeline whose spec names an Iceberg table, by the command and by its page."""
+"""A pipeline into an Iceberg table, by the command and by the documentation's page."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def lake(stage: Stage) -> Stage:
-    """A pipeline into a table with a catalog of its own."""
+    """A pipeline into an Iceberg table in a new catalog."""
     stage.sink("{kind: iceberg, warehouse: lake, table: shop.things}")
     return stage
 
 
 def test_doctor_makes_nothing(lake: Stage) -> None:
-    """Where no table is yet, it says so, and makes no catalog."""
+    """Doctor says that there is no table yet, and makes no catalog."""
     checks = lake.json("doctor", lake.spec, code=0)["checks"]
     assert "no table there yet" in next(c["what"] for c in checks if c["name"] == "sink")
     assert not (lake.folder / "lake").exists()
 
 
 def test_a_new_column_comes_with_its_first_rows(lake: Stage) -> None:
-    """Doctor tells of it before; older rows have nulls, and every checksum stays."""
+    """Doctor announces a new column. Older rows have nulls, and every checksum stays the same."""
     lake.json("run", lake.spec, "--window", hour(0))
     schema = lake.folder / "schema.py"
     schema.write_text(
@@ -47,7 +47,7 @@ def test_a_new_column_comes_with_its_first_rows(lake: Stage) -> None:
 
 
 def test_one_topic_into_several_tables(lake: Stage) -> None:
-    """Iceberg tables take part in routes, beside each other and beside those of another kind."""
+    """Routes may have several Iceberg tables."""
     ours = "{kind: iceberg, warehouse: lake, table: shop.things}"
     lake.sink(
         f"{{kind: routes, by: column, name: id, tables: [{{values: ['1', '2'], sink: {ours}}}],"
@@ -62,7 +62,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sinks" / "iceberg.md").read_text(e
 
 
 def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
-    """Who copies either section has a table's place, and no secret in it."""
+    """Both YAML sections of the page load as specs with a table's place and without secrets."""
     from windrow.ingest.config.load import parse_spec
 
     (tmp_path / "payments.py").write_text("")
@@ -78,14 +78,17 @@ def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_code_that_runs(lake: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading, and expiring snapshots; after which a rerun skips."""
+    """The page's code for reading and for expiring snapshots runs.
+
+    A rerun then skips its window.
+    """
     lake.json("run", lake.spec, "--window", hour(0))
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         code = block.replace("shop.payments", "shop.things").replace(
             "timedelta(days=5)", "timedelta(days=-1)"
         )
-        with warnings.catch_warnings(action="ignore"):  # polars would like a package of its own
+        with warnings.catch_warnings(action="ignore"):  # polars warns that a package is missing
             exec(code, names)
     names["catalog"].close()
     assert lake.json("run", lake.spec, "--window", hour(0))["windows"][0]["recovered"] is True
@@ -93,7 +96,7 @@ def test_the_page_shows_code_that_runs(lake: Stage, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyIceberg is an extra: who doesn't have it is told its name."""
+    """Without PyIceberg installed, the error names the extra to install."""
     for name in [
         n for n in sys.modules if n.startswith(("pyiceberg", "windrow.ingest.sinks.iceberg."))
     ]:
@@ -104,7 +107,7 @@ def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.Monk
 
 
 def test_two_spellings_of_a_secret_are_one_table() -> None:
-    """A password that changes makes no other table of it, and stands in no identity."""
+    """A changed password doesn't change a table's identity, and isn't part of it."""
     from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
     first_table, second_table = (

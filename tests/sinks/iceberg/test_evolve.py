@@ -1,5 +1,5 @@
-"""Columns of a table that is there: they change with the first rows that need it, in
-the same commit, and no checksum changes with them.
+"""Changes of an Iceberg table's columns: they come in the commit of the first rows that need
+them, and no checksum changes.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ OTHER = pa.schema([*NARROW, pa.field("colour", pa.string())])
 
 
 def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -> IcebergBoth:
-    """The table, as a process with this schema sees it."""
+    """Returns the sink of a process with this schema."""
     return IcebergBoth(CatalogTable.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
 
 
 def stage_window(sink: IcebergBoth, number: int) -> Any:
-    """Window n with rows of the sink's schema, nearly all null."""
+    """Stages a window with rows of the sink's schema: all columns except `id` are null."""
 
     def rows_of(split: Split) -> list[pa.RecordBatch]:
         n = split.stop - split.start
@@ -68,7 +68,7 @@ def stage_window(sink: IcebergBoth, number: int) -> Any:
 
 
 def names(sink: IcebergBoth) -> dict[str, str]:
-    """The table's columns, without windrow's."""
+    """Returns the types of the table's columns by name, without the metadata columns."""
     state = state_of(sink)
     return {
         f.name: str(f.field_type) for f in state.table.schema().fields if not f.name.startswith("_")
@@ -86,8 +86,9 @@ def is_complete(sink: IcebergBoth, number: int) -> bool:
 
 
 def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
-    """Preparing and staging change nothing; the commit brings columns and rows at once;
-    older rows have nulls; who is older goes on.
+    """Preparing and staging change nothing; the commit brings columns and rows at once.
+
+    Older rows have nulls, and a sink with the older schema goes on.
     """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, MORE)
     old.prepare()
@@ -107,8 +108,9 @@ def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
 
 
 def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> None:
-    """Numbers and nulls: the first wide rows make the table wider; files stay; narrow
-    rows that were staged before still go in.
+    """The first wide rows widen numbers and make columns nullable; no file is rewritten.
+
+    Narrow rows staged before are still accepted.
     """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, WIDE, "widen")
     old.prepare()
@@ -178,15 +180,17 @@ def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> Non
 def test_what_no_commit_may_make_good_is_told(
     tmp_path: Path, schema: pa.Schema, evolve: Evolve, says: str
 ) -> None:
-    """Column by column, with the way out, before anything is read."""
+    """A column difference that no commit may resolve is refused by `prepare`, column by column,
+    with the advice.
+    """
     sink_of(tmp_path, NARROW).prepare()
     with pytest.raises(Exception, match=says):
         sink_of(tmp_path, schema, evolve).prepare()
 
 
 def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> None:
-    """Files that were staged with field ids which others got meanwhile are refused: no
-    value lands in another column.
+    """Files staged with field ids that another commit has given to other columns are refused,
+    so no value gets into another column.
     """
     sink_of(tmp_path, NARROW).prepare()
     first_sink, second_sink = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
@@ -202,7 +206,7 @@ def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> Non
 
 
 def test_of_two_that_bring_the_same_columns_both_arrive(tmp_path: Path) -> None:
-    """Both staged with the same field ids: the second finds the columns there."""
+    """Two commits that bring the same columns both arrive: both staged with the same field ids."""
     sink_of(tmp_path, NARROW).prepare()
     first_sink, second_sink = sink_of(tmp_path, MORE), sink_of(tmp_path, MORE)
     first, second = stage_window(first_sink, 0), stage_window(second_sink, 1)
@@ -212,8 +216,11 @@ def test_of_two_that_bring_the_same_columns_both_arrive(tmp_path: Path) -> None:
 
 
 def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
-    """1 A run looks.  2 Somebody drops and adds columns, which makes no snapshot.  3
-    The commit fails, and looks again.
+    """A commit notices columns that another program changed, although this makes no snapshot.
+
+    1. A run looks.
+    2. Another program drops and adds columns.
+    3. The commit fails, and looks again.
     """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
@@ -240,8 +247,10 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
 def test_a_column_that_something_else_took_away_is_not_added_again(
     tmp_path: Path, change: Callable[[Any], Any]
 ) -> None:
-    """Fields are known by their ids: one of the same name would hide that older rows
-    have lost their values.
+    """A column that another program dropped or renamed isn't added again.
+
+    Iceberg knows fields by id: a new field of the same name would hide that older rows lost
+    their values.
     """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
@@ -260,8 +269,10 @@ def test_a_column_that_something_else_took_away_is_not_added_again(
 
 
 def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
-    """Files still have them and no reader sees them, also where a person has added the
-    column again: verification says so.
+    """Verification reports values of a dropped column, also if a person has added the column
+    again.
+
+    The files still have the values, but no reader sees them.
     """
     sink = sink_of(tmp_path, MORE)
     sink.prepare()

@@ -1,5 +1,5 @@
-"""What others do to the table in between: expiry, compaction, rollback, branches,
-deletes, partitions, foreign rows; and a sweep.
+"""Maintenance of an Iceberg table by other programs: expiry, compaction, rollback, branches,
+deletes, partitions, foreign rows, and a sweep.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 
 
 def table(sink: Any) -> Any:
-    """As PyIceberg has it."""
+    """Returns the table as a PyIceberg table."""
     return state_of(sink).table
 
 
 def expire_all(sink: Any) -> None:
-    """Every snapshot but the newest one goes."""
+    """Expires every snapshot except the newest."""
     about = table(sink)
     newest = about.current_snapshot().snapshot_id
     about.maintenance.expire_snapshots().by_ids(
@@ -92,7 +92,7 @@ def expire_all(sink: Any) -> None:
 
 
 def rewrite(sink: Any) -> None:
-    """Another engine writes all rows anew, in one snapshot that says nothing of windrow."""
+    """Rewrites all rows as another engine does, in one snapshot without windrow's properties."""
     about = table(sink)
     about.overwrite(about.scan().to_arrow())
 
@@ -118,8 +118,8 @@ def is_complete(sink: Any, number: int) -> bool:
     ],
 )
 def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object]) -> None:
-    """After expiry, compaction, or both, a rerun skips, receipts are as they were, the
-    rows have their checksums, and work goes on.
+    """After expiry or compaction, receipts and checksums are unchanged, a rerun skips, and new
+    commits work.
     """
     committed = list(sink.receipts())
     maintain(sink)
@@ -134,9 +134,10 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
 
 
 def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
-    """The window that went is no longer committed, and can be run again; the one that stayed is.
+    """A rollback takes rows and receipts back together: the window that it removed can be run
+    again.
 
-    The table's size is told as it is.
+    The table's size is the size after the rollback.
     """
     assert (sink.size()[0], sink.size()[1] > 1000) == (36, True)
     first = sink.look(window(0)).version
@@ -156,8 +157,10 @@ def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
 def test_a_rollback_outlives_compaction_and_expiry(
     sink: Any, maintain: Callable[[Any], object]
 ) -> None:
-    """The table's property still names what was taken back, and no snapshot of
-    windrow's is left: rows and receipts went together.
+    """A rollback stays known after compaction and expiry, when no snapshot of windrow's is
+    left.
+
+    The table's property then still names the window that was taken back.
     """
     table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
     maintain(sink)
@@ -174,7 +177,9 @@ def test_a_rollback_outlives_compaction_and_expiry(
 
 
 def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
-    """Before windrow's first one nothing is committed, windows without rows included."""
+    """After a rollback to a snapshot before windrow's first one nothing is committed, not even
+    a window without rows.
+    """
     sink = sink_at(str(tmp_path))
     sink.prepare()
     table(sink).append(table(sink).scan().to_arrow())
@@ -188,8 +193,8 @@ def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
 
 
 def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
-    """An owner keeps the newest days alone, and no snapshot of windrow's is left: what
-    he deleted stays committed.
+    """Windows whose rows the owner deleted stay committed, also when no snapshot of windrow's
+    is left.
     """
     table(sink).delete(f"_window = '{window(0).key}'")
     rewrite(sink)
@@ -201,7 +206,9 @@ def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
 
 
 def test_a_newest_window_without_rows_was_not_rolled_back(sink: Any) -> None:
-    """It stays committed, though no snapshot of windrow's is left, and no row shows it."""
+    """A newest window without rows stays committed, though no snapshot of windrow's and no row
+    shows it.
+    """
     empty = receipt(plan(sink, 2, (2 * PER_WINDOW, 2 * PER_WINDOW)), [], 0, "a1")
     assert isinstance(sink.commit(empty, []), Done)
     rewrite(sink)
@@ -212,8 +219,8 @@ def test_a_newest_window_without_rows_was_not_rolled_back(sink: Any) -> None:
 
 
 def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
-    """Rows and bytes by the newest snapshot's own word, also before the first one and
-    behind others' commits.
+    """Rows and bytes come from the newest snapshot's summary, also after other programs'
+    commits.
     """
     files = [task.file for task in state_of(sink).tasks()]
     assert sink.size() == (36, sum(file.file_size_in_bytes for file in files))
@@ -230,7 +237,9 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
 
 
 def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> None:
-    """So are theirs: a retry of the attempt doesn't take their note's word for it."""
+    """Dead letters that a rollback removed are brought again: a retry doesn't trust the note of
+    its attempt.
+    """
     about = table(sink.dead_letters)
     about.manage_snapshots().set_current_snapshot(about.snapshots()[0].snapshot_id).commit()
     about = table(sink.dead_letters)
@@ -247,8 +256,9 @@ def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> 
 
 
 def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
-    """Rows that somebody tries on a branch are no rows of main's windows, and no sweep
-    takes files that only a branch or a tag names.
+    """Rows on a branch don't count for windows of main.
+
+    A sweep keeps files that only a branch or a tag names.
     """
     about = table(sink)
     about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
@@ -275,8 +285,8 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
 
 
 def test_rows_that_others_append_are_told(sink: Any) -> None:
-    """Rows of a window that nobody committed: it is refused, nothing is put beside
-    them, and an audit names it.
+    """A window that isn't committed, but has rows of another program, is refused, and an audit
+    names it.
     """
     about = table(sink)
     rows = about.scan().to_arrow().slice(0, 1)
@@ -292,7 +302,7 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
 
 
 def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
-    """Verification counts what is left, and reads what is left."""
+    """Verification reads and counts the rows that are left."""
     table(sink).delete("id = '0-0'")
     row_ranges = sink.audit().rows_held(window(0))
     assert [(h.rows, h.lowest) for h in row_ranges] == [(8, 1), (9, 0)]
@@ -302,14 +312,14 @@ def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
 
 
 class _Deletes(ManifestWriterV2):
-    """A manifest of deletes, which PyIceberg only reads."""
+    """A writer of a manifest of deletes, which PyIceberg can only read."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 
 
 def delete(sink: Any, rows: pa.Table, **options: Any) -> None:
-    """Puts a file of deletes beside the data, as merge-on-read of another engine leaves it."""
+    """Adds a file of deletes, as merge-on-read of another engine does."""
     task, *_ = state_of(sink).tasks(window(0).key)
     delete_path = folder_of(sink) / "deletes.parquet"
     pq.write_table(rows, delete_path)
@@ -331,8 +341,9 @@ def delete(sink: Any, rows: pa.Table, **options: Any) -> None:
 
 
 def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
-    """A file of deletes beside the data: what is left is read, all of it or some columns, and no
-    size is told that counts the others.
+    """Position deletes are applied to reads of all and of some columns.
+
+    A size that would count the deleted rows isn't given.
     """
     task, *_ = state_of(sink).tasks(window(0).key)
     delete_columns = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
@@ -349,8 +360,9 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
 
 
 def test_rows_that_another_engine_deletes_by_equality(sink: Any) -> None:
-    """A lookup in such a table is refused before anything is read; once all rows are younger than
-    the deletes, as after a rewrite, these say nothing.
+    """A lookup table with equality deletes is refused before anything is read.
+
+    Once all rows are newer than the deletes, for example after a rewrite, it is read.
     """
     snapshots = IcebergSnapshots(sink.catalog_table)
     assert snapshots.newest() == str(table(sink).current_snapshot().snapshot_id)
@@ -369,8 +381,8 @@ def _first(sink: Any) -> int:
 
 
 def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
-    """Metadata columns with quotes, slashes and letters beyond ASCII, which others
-    spell in another way in their files.
+    """Metadata columns with quotes, slashes and non-ASCII letters survive a rewrite, in which
+    another engine spells them differently.
     """
     names = {name: f'kafka "{name}" größe/日本' for name in TYPES}
     sink = IcebergBoth(CatalogTable.in_folder(str(tmp_path), "a.b"), ROWS, names)
@@ -384,8 +396,8 @@ def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
 
 
 def test_other_partitions_are_refused(sink: Any) -> None:
-    """Rows would lie by something else than their windows: nothing is written before a
-    person decides.
+    """A table with other partitions is refused before anything is written, because rows
+    wouldn't be stored by window.
     """
     window_receipt, staged = staged_receipt(sink, 2)
     spec: UpdateSpec = table(sink).update_spec()
@@ -401,7 +413,7 @@ def test_other_partitions_are_refused(sink: Any) -> None:
 
 
 def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
-    """One that windrow didn't make is left as it is."""
+    """A table that windrow didn't make is refused, and doesn't change."""
     sink = sink_at(str(tmp_path))
     sink.prepare()
     table(sink).transaction().remove_properties("windrow.pipeline").commit_transaction()
@@ -419,7 +431,9 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
-    """What an older windrow said of its windows isn't read, and isn't taken for nothing."""
+    """A table of an older form is refused: its receipts aren't read, and it doesn't count as
+    empty.
+    """
     sink = sink_at(str(tmp_path))
     sink.prepare()
     table(sink).transaction().remove_properties("windrow.form").commit_transaction()
@@ -430,7 +444,7 @@ def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"Obj\x01\x0e", b"\0" * 100])
 def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
-    """It is no bug of windrow's, whatever PyIceberg makes of the bytes."""
+    """A damaged manifest raises UnreachableError, whatever error PyIceberg raises."""
     for manifest in (folder_of(sink) / "metadata").glob("*-m0.avro"):
         manifest.write_bytes(damage)
     with pytest.raises(UnreachableError, match=r"manifests of the table .* can't be read"):
@@ -438,8 +452,8 @@ def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
 
 
 def test_a_lost_page_stops_everything(sink: Any) -> None:
-    """Nobody can tell then which windows are there: no look answers, and nothing is
-    written, until it is back.
+    """A lost page stops every look and commit until it is back, because it is unknown which
+    windows are committed.
     """
     (page,) = Path(sink.catalog_table.warehouse).glob(
         "shop/orders/_windrow/pages/"
@@ -459,8 +473,11 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
 
 
 def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
-    """1 A sweep gives files up and dies.  2 Every snapshot that says so expires.  3 A run that
-    commits them is refused, though they are there.
+    """Files that a sweep gave up stay given up.
+
+    1. A sweep gives files up, and dies.
+    2. Every snapshot that names them expires.
+    3. A run that commits them is refused, though the files exist.
     """
     window_receipt, staged = staged_receipt(sink, 2, attempt="late")
     age_files(sink)
@@ -475,7 +492,7 @@ def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
 
 
 def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
-    """Rows that another engine has put into other files are replayed like any other."""
+    """Dead letters of a window are replayed after another engine has rewritten its rows."""
     rewrite(sink)
     window_receipt, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
     assert isinstance(sink.commit(window_receipt, staged), Done)
@@ -484,12 +501,12 @@ def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
 
 
 def roll_back(sink: Any) -> None:
-    """Main goes back to the first window, which makes no snapshot."""
+    """Sets main back to the first window, which makes no snapshot."""
     table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
 
 
 def make_anew(sink: Any) -> None:
-    """The table goes, and one like it comes to its place."""
+    """Drops the table, and makes the same table again."""
     open_catalog(sink.catalog_table).drop_table(sink.catalog_table.table)
     sink_at(sink.catalog_table.warehouse).prepare()
 
@@ -498,8 +515,9 @@ def make_anew(sink: Any) -> None:
 def test_a_foreign_commit_in_between_is_looked_at(
     sink: Any, foreign_commit: Callable[[Any], object], row_count: int
 ) -> None:
-    """Whatever others do to the table between look and write makes ours fail and look
-    again; theirs and ours are there.
+    """A commit fails and looks again after any change by another program.
+
+    Both changes are in the table.
     """
     window_receipt, staged = staged_receipt(sink, 2)
     tries = overtaken_by(sink, foreign_commit)
@@ -509,8 +527,8 @@ def test_a_foreign_commit_in_between_is_looked_at(
 
 
 def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) -> None:
-    """Nothing is put on it that was made for the one before, though no commit tells the
-    two apart.
+    """A commit that was made for a dropped table isn't put on a new table of the same name,
+    though neither has a snapshot.
     """
     sink = sink_at(str(tmp_path))
     sink.prepare()
@@ -521,8 +539,9 @@ def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) ->
 
 
 def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
-    """Have others do something before the first commit is sent, which is refused then;
-    all that are sent.
+    """Lets `others` act before the first commit is sent; that commit is then refused.
+
+    Returns all prepared commits.
     """
     tries: list[Prepared] = []
 

@@ -1,5 +1,5 @@
-"""Where tables lie: odd names, an object store, folders that can't be written; and what
-goes wrong on the way there.
+"""Places of Iceberg tables: odd names, an object store, folders that can't be written, and
+errors on the way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def runs(sink: IcebergBoth) -> None:
-    """A table is made; a window committed, found, replaced; nothing is swept."""
+    """Makes a table; commits a window, finds it, replaces it; and sweeps nothing."""
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
@@ -41,20 +41,23 @@ def runs(sink: IcebergBoth) -> None:
     "table", ["a.b", "select.from", "na'm\"e.ta `ble`", "größe.日本", "a.b.c", "A.B;DROP TABLE x"]
 )
 def test_names_of_tables(tmp_path: Path, table: str) -> None:
-    """Keywords, quotes, spaces and letters beyond ASCII are names like any others; so
-    they are in the path to the warehouse.
+    """Keywords, quotes, spaces and non-ASCII letters are allowed in a table's name and in the
+    path of the warehouse.
     """
     runs(IcebergBoth(CatalogTable.in_folder(str(tmp_path / "la ke ü"), table), ROWS))
 
 
 def test_two_tables_in_one_catalog(tmp_path: Path) -> None:
-    """Tables of several pipelines lie beside each other, and know nothing of each other."""
+    """Tables of several pipelines in one catalog don't affect each other."""
     for table in ("shop.orders", "shop.returns"):
         runs(IcebergBoth(CatalogTable.in_folder(str(tmp_path), table), ROWS))
 
 
 def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
-    """The table is known by either name; one beside it is another."""
+    """A warehouse that is reached by a link is the same place.
+
+    A table in another folder is another place.
+    """
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     real_sink, linked_sink = sink_at(str(tmp_path / "real")), sink_at(str(tmp_path / "link"))
@@ -63,14 +66,17 @@ def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
-    """Doctor says so before anything is read, and which setting it is."""
+    """A warehouse that isn't a folder is refused before anything is read.
+
+    The error names the setting.
+    """
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match=r"is no folder.*set sink.warehouse to a place"):
         sink_at(str(tmp_path / "file")).refuse_unwritable()
 
 
 def test_an_executor_loads_no_pyiceberg() -> None:
-    """What a task needs of a local table is pyarrow, and loads as fast."""
+    """A task on a local table imports neither PyIceberg nor deltalake."""
     script = "import sys, windrow.ingest.sinks.iceberg.stage, windrow.ingest.sinks.iceberg.kind\n"
     script += "print({'pyiceberg', 'deltalake'} & set(sys.modules))"
     done = subprocess.run(
@@ -81,7 +87,7 @@ def test_an_executor_loads_no_pyiceberg() -> None:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
-    """A prepared table; nothing waits between tries."""
+    """A prepared table whose sink doesn't wait between tries."""
     sink: IcebergBoth = sink_at(str(tmp_path))
     sink.prepare()
     sink.store.waits = sink.dead_letters.store.waits = (0.0, 0.0)
@@ -96,7 +102,9 @@ def make_failing(error: Exception) -> Callable[..., None]:
 
 
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
-    """A look says that the table stands where it stood: nothing was committed, and that is said."""
+    """A full disk raises UnreachableError, not an unknown outcome, because a look finds the
+    table unchanged.
+    """
     receipt, staged = staged_receipt(sink, 0)
     sink.store.send = make_failing(
         OSError("[Errno 28] Error writing bytes to file. No space left on device")
@@ -106,7 +114,7 @@ def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
 
 
 def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manifest that can't be written: nothing was committed, and that is said."""
+    """A manifest that can't be written raises UnreachableError with "nothing was committed"."""
     receipt, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as patch:
         patch.setattr(file_io.SyncedFileIO, "new_output", make_failing(OSError("read-only")))
@@ -120,7 +128,7 @@ def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.Mon
 def test_a_commit_is_synced_before_it_is_reported(
     sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file that it names, and each folder: data, receipt, page, manifest, list of
+    """A commit syncs each new file and each folder: data, receipt, page, manifest, list of
     manifests, metadata.
     """
     synced, fsync = set[str](), os.fsync
@@ -143,9 +151,7 @@ def test_a_commit_is_synced_before_it_is_reported(
 
 
 def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:
-    """Of several that begin where nothing is, each finds a table that is bound, whoever
-    made database, namespace and table.
-    """
+    """Several processes that make a catalog at once all find a bound table."""
     script = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tests.sinks.iceberg.world import"
         " sink_at; sink_at(sys.argv[1]).prepare()"

@@ -1,5 +1,5 @@
-"""A REST catalog that answers late, wrongly or not at all: what arrived is found by
-looking, and nothing is there twice.
+"""A REST catalog that answers late, wrongly or not at all: a look finds what arrived, and
+nothing is there twice.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 
-# PyIceberg's session is nobody's to close
+# PyIceberg's HTTP session stays open
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 
 @pytest.fixture
 def rest(tmp_path: Path) -> Iterator[tuple[Server, str]]:
-    """A catalog."""
+    """A server of a REST catalog, and its address."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with serving(tmp_path) as both:
         yield both
 
 
 def sink_of(url: str) -> IcebergBoth:
-    """The table, with two tries more and no waits before them."""
+    """Returns a sink that tries twice more without waits."""
     sink = IcebergBoth(
         CatalogTable.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS
     )
@@ -59,13 +59,13 @@ def ids(sink: IcebergBoth) -> list[str]:
 def test_whatever_a_commit_is_answered_with(
     rest: tuple[Server, str], sink: IcebergBoth, status: int, arrives: bool
 ) -> None:
-    """Taken or not, it is there once in the end, and whole: nothing that a taken commit
-    names was removed.
+    """A commit is in the table once, whatever the answer was, and no file of a taken commit is
+    removed.
     """
     rest[0].faults[:] = [(arrives, status)]
     outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
     assert isinstance(outcome, Done)
-    # PyIceberg itself asks again after that one
+    # PyIceberg itself repeats a request after status 401
     assert rest[0].commits == (1 if arrives and status != 401 else 2)
     assert len(ids(sink)) == 20
     assert isinstance(
@@ -74,8 +74,9 @@ def test_whatever_a_commit_is_answered_with(
 
 
 def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBoth) -> None:
-    """After all tries it is a result of its own; the next run of the window looks, and
-    brings it.
+    """A commit whose outcome stays unknown after all tries returns Unknown.
+
+    The next run of the window looks, and commits it.
     """
     rest[0].faults[:] = [(False, 503)] * 3
     outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
@@ -86,7 +87,7 @@ def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBo
 
 
 def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
-    """Of four runs of one window one commits, and windows side by side all arrive."""
+    """Of four runs of one window one commits. Runs of different windows all arrive."""
     sinks_of = [sink_of(rest[1]) for _ in range(4)]
     same = [
         (racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False))
@@ -114,9 +115,7 @@ def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
 def test_no_secret_is_kept(
     rest: tuple[Server, str], sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither identity, nor receipts, plans and errors, nor what stands for the stager
-    in a log, hold the token.
-    """
+    """The token isn't in identity, receipts, plans, errors, or the stager's repr."""
     monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
     receipt, staged = staged_receipt(sink, 0)
     outcome: Any = sink.commit(receipt, staged)
@@ -138,7 +137,7 @@ def test_no_secret_is_kept(
 
 
 def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said with its address and what to do, after a few tries."""
+    """A catalog that doesn't answer raises UnreachableError with its address, after a few tries."""
     monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
     with pytest.raises(
         UnreachableError, match=r"the Iceberg catalog http://127\.0\.0\.1:9 can't be reached"
@@ -150,7 +149,7 @@ def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_catalog_that_answers_something_else(
     monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
-    """A page of a proxy is no wrong setting: it is to be tried again later."""
+    """A proxy's page instead of an answer raises UnreachableError, not SpecError."""
     monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
 
     def page(_environment: object, start: Any) -> list[bytes]:

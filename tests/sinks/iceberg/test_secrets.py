@@ -1,5 +1,5 @@
-"""Credentials of an object store: tasks find them for themselves, and what is sent to
-tasks has none in it.
+"""Credentials of an object store: tasks find them by themselves, and a pickled task contains
+none.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from windrow.ingest.sinks.iceberg.catalogs import reason
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 from windrow.ingest.testing.contracts.windows import ROWS, plan, stage_split
 
-# PyIceberg's session is nobody's to close
+# PyIceberg's HTTP session stays open
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 CANARY = "canary-8d21"
-"""In the file, and in what a catalog gives out."""
+"""The secret in the file, and in the properties that a catalog gives out."""
 
 
 @pytest.fixture
 def plain(s3_server: S3Server) -> dict[str, Property]:
-    """What may be sent of a store's properties; this process has no other way to it."""
+    """The store's properties that may be sent to tasks.
+
+    This process has no other access to the store.
+    """
     return {
         "s3.endpoint": f"http://127.0.0.1:{s3_server.port}",
         "s3.region": "us-east-1",
@@ -44,8 +47,8 @@ def plain(s3_server: S3Server) -> dict[str, Property]:
 def secret_properties(
     tmp_path: Path, s3_server: S3Server, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Property]:
-    """A catalog whose warehouse is in a store, with one secret in the environment and
-    one in a file.
+    """Properties of a catalog whose warehouse is in an object store, with one secret in the
+    environment and one in a file.
     """
     monkeypatch.setenv("LAKE_SECRET", s3_server.secret)
     (tmp_path / "token").write_text(f"{CANARY}\n")
@@ -69,7 +72,9 @@ def prepared(properties: dict[str, Property]) -> IcebergBoth:
 
 
 def pack_for_tasks(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
-    """What tasks are sent, and the stagers that they make of it: of rows, and of dead letters."""
+    """Returns the pickled bytes for tasks, and the stagers unpickled from them: for rows and
+    for dead letters.
+    """
     planned = plan(sink, 0)
     packed = [pickle.dumps(maker.stager(planned, 0, "a1")) for maker in (sink, sink.dead_letters)]
     progress = pickle.dumps(sink.progress_folder())
@@ -79,15 +84,16 @@ def pack_for_tasks(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]
 
 
 def test_a_table_in_an_object_store(secret_properties: dict[str, Property]) -> None:
-    """A table whose credentials are told by references does all that another one does."""
+    """A table whose credentials are references works like any other table."""
     runs(IcebergBoth(CatalogTable.in_catalog("shop.orders", secret_properties), ROWS))
 
 
 def test_no_secret_is_sent_to_tasks(
     secret_properties: dict[str, Property], s3_server: S3Server
 ) -> None:
-    """Neither secret is in the bytes, nor in what stands for them in a log; the task
-    reads both where it is, and writes.
+    """Neither secret is in the pickled task or in its repr.
+
+    The task reads both by itself, and writes.
     """
     sink = prepared(secret_properties)
     packed, stagers = pack_for_tasks(sink)
@@ -104,8 +110,8 @@ def test_no_secret_is_sent_to_tasks(
 
 
 def test_a_secret_that_changes(secret_properties: dict[str, Property], tmp_path: Path) -> None:
-    """A file that is written anew counts for tasks that begin after that, and for the
-    next look of a process that runs on.
+    """A secret that changed in its file is used by tasks that begin later, and by the next look
+    of a running process.
     """
     _, (rows, _) = pack_for_tasks(prepared(secret_properties))
     (tmp_path / "token").write_text("another")
@@ -120,8 +126,8 @@ def test_a_secret_that_changes(secret_properties: dict[str, Property], tmp_path:
 def test_a_secret_that_is_not_where_it_should_be(
     secret_properties: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task says which variable, or which file, it misses, and of which property;
-    nothing of the others' values.
+    """A task names the variable or file that is missing, and its property, and no other
+    property's value.
     """
     sink = prepared(secret_properties)
     _, (rows, dead) = pack_for_tasks(sink)
@@ -164,8 +170,9 @@ def test_a_secret_that_is_not_where_it_should_be(
     ],
 )
 def test_a_secret_that_is_written_out(name: str, value: str) -> None:
-    """What tasks need and may not be sent is refused before anything is read; the way
-    out is told, the value isn't.
+    """A secret that tasks need and that is written out is refused before anything is read.
+
+    The error doesn't contain it.
     """
     with pytest.raises(
         SpecError, match=rf"sink\.catalog\.{name} is written out.*\{{env: NAME\}}"
@@ -175,7 +182,9 @@ def test_a_secret_that_is_written_out(name: str, value: str) -> None:
 
 
 def test_what_a_table_is_called_is_no_secret() -> None:
-    """A table's place is kept for ever, so no part of it is told by a reference."""
+    """A property that is part of a table's identity may not be a reference, because the
+    identity is stored for ever.
+    """
     with pytest.raises(SpecError, match=r"sink\.catalog\.uri is a reference"):
         CatalogTable.in_catalog("shop.orders", {"type": "rest", "uri": InEnvironment("X")})
 
@@ -184,7 +193,7 @@ def test_what_a_table_is_called_is_no_secret() -> None:
 def giving(
     s3_server: S3Server, tmp_path: Path, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Server, str]]:
-    """A catalog that gives out the credentials of its storage with each table."""
+    """A catalog that gives out storage credentials with each table."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     monkeypatch.setenv("LAKE_TOKEN", TOKEN)
     config: dict[str, Any] = {
@@ -199,8 +208,8 @@ def giving(
 def test_credentials_that_a_catalog_gives_out(
     giving: tuple[Server, str], s3_server: S3Server
 ) -> None:
-    """Each task asks the catalog for its own, by the catalog's own credential, which it
-    reads for itself; of these none is sent.
+    """Each task asks the catalog for storage credentials, with a credential that it reads by
+    itself; none of them is sent.
     """
     server, url = giving
     sink = prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
@@ -214,7 +223,7 @@ def test_credentials_that_a_catalog_gives_out(
 
 
 def test_a_table_that_is_gone_when_a_task_asks(giving: tuple[Server, str]) -> None:
-    """The task says so."""
+    """A task raises RefusedError if the table is gone."""
     server, url = giving
     _, (rows, _) = pack_for_tasks(
         prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
@@ -225,8 +234,10 @@ def test_a_table_that_is_gone_when_a_task_asks(giving: tuple[Server, str]) -> No
 
 
 def test_a_catalog_that_tasks_cannot_ask(giving: tuple[Server, str]) -> None:
-    """Its own credential, written out, would have to be sent: refused, with both ways
-    out and without it.
+    """A catalog's own credential that is written out is refused, because it would have to be
+    sent to tasks.
+
+    The error names both remedies, and doesn't contain the credential.
     """
     sink = prepared({"type": "rest", "uri": giving[1], "token": TOKEN})
     with pytest.raises(
@@ -239,7 +250,7 @@ def test_a_catalog_that_tasks_cannot_ask(giving: tuple[Server, str]) -> None:
 def test_an_error_of_a_driver_holds_no_property_but_public_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Tokens, keys and the password of an address are masked in another library's text."""
+    """Tokens, keys and passwords in addresses are masked in another library's error text."""
     address = "postgresql://me:hunter22@db/lake"
     secrets = {"token": "tok-8f3a", "s3.secret-access-key": "key-77c1", "credential": "id:cred-5"}
     for number, value in enumerate(secrets.values()):

@@ -1,4 +1,4 @@
-"""Broken commits to a catalog, each one step from the real one."""
+"""Broken commits to a catalog. Each differs from the real one in one step."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ from windrow.ingest.sinks.iceberg.commit import Prepared
 
 
 def lets_pyiceberg_retry(sink: Any) -> None:
-    """Sends by PyIceberg's own commit, which tries again on a state that nobody looked at."""
+    """Makes a sink send with PyIceberg's own commit, which retries on a state that the sink
+    hasn't looked at.
+    """
     sink.store.send = Prepared.commit_transaction

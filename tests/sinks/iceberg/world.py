@@ -1,4 +1,4 @@
-"""Iceberg tables as tests have them; a place is the folder of a catalog."""
+"""Iceberg tables for tests. A location is the folder of a catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLE = "shop.orders"
 
 
 class IcebergBoth(WithDeadLetters, WindowTable):
-    """With dead letters in a table beside it."""
+    """An Iceberg table, with dead letters in a table beside it."""
 
     store: IcebergStore
 
@@ -42,18 +42,21 @@ class IcebergBoth(WithDeadLetters, WindowTable):
 
     @property
     def catalog_table(self) -> CatalogTable:
-        """Where the table is."""
+        """The table's name and catalog."""
         return self.store.catalog_table
 
 
 class IcebergWorld(SinkWorld):
-    """In a folder, with a catalog of its own: a piece is a data file, whose rows are in the order
-    in which they lie in it.
+    """Tables in a folder with a new catalog.
+
+    A piece is a data file, with its rows in the file's order.
     """
 
     twins = (lets_pyiceberg_retry,)
     locks_between = True
-    """Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
+    """True, because a process that is stopped in a transaction of the catalog's SQLite file
+    keeps its lock.
+    """
 
     def new_location(self, folder: Path, server: Any) -> str:
         del server
@@ -81,19 +84,19 @@ sink_at = IcebergWorld().sink_at
 
 
 def state_of(sink: Any) -> IcebergState:
-    """The newest state of a sink's table, or of its dead letters'."""
+    """Returns the newest state of a sink's table, or of its dead letters' table."""
     with sink.store.reading() as state:
         assert isinstance(state, IcebergState)
         return state
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table per data file, in the order in which they lie in it."""
+    """Returns all visible rows, one Arrow table per data file, in the file's order."""
     with sink.store.reading() as state:
         tasks = [] if state is None else state.tasks()
         return [pa.Table.from_batches(list(read_files(state.table, [task]))) for task in tasks]
 
 
 def folder_of(sink: Any) -> Path:
-    """The folder of a table on this disk."""
+    """Returns the folder of a table on this disk."""
     return Path(state_of(sink).table.metadata.location.removeprefix("file://"))

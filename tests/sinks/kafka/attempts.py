@@ -1,4 +1,4 @@
-"""Runs of a window in processes of their own, which may be killed or stopped."""
+"""Runs of a window in other processes, which may be killed or stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def start_attempt(
 ) -> BaseProcess:
     """Starts an attempt at a window.
 
-    `crash`: the value of WINDROW_CRASH; `twin`: a broken sink to run instead of the real one.
+    Args:
+        location: the sink's location.
+        number: number of the window.
+        name: name of the attempt.
+        crash: value of WINDROW_CRASH.
+        twin: name of a broken sink to run instead of the real one.
     """
     process = SERVER.Process(target=_child, args=(location, number, name, crash, twin))
     process.start()
@@ -28,7 +33,7 @@ def start_attempt(
 
 
 def join_attempt(process: BaseProcess) -> int | None:
-    """Waits for the end of an attempt; its exit code, negative for a signal."""
+    """Waits for the end of an attempt, and returns its exit code: negative for a signal."""
     process.join(60)
     return process.exitcode
 

@@ -1,4 +1,4 @@
-"""Reads messages as consumers do: by Confluent's own deserializers, or by json."""
+"""Readers of messages as consumers use: Confluent's own deserializers, or json."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_t
 KEY, VALUE = MessageField.KEY, MessageField.VALUE
 
 Read = Callable[[bytes | None, str], Any]
-"""Takes a key or a value, and which of both it is; returns its members by name."""
+"""A function of the bytes and "key" or "value"; it returns the fields by name."""
 
 
 def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
-    """The deserializer of a format."""
+    """Returns the deserializer of a format."""
     if form == "json":
         return lambda octets, _part: None if octets is None else json.loads(octets)
     if form == "avro-confluent":
@@ -34,8 +34,10 @@ def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
 
 
 def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
-    """Compiles the class from the registry's text: the registry of the tests has no other
-    form, for which the deserializer would ask.
+    """Compiles the class from the .proto text in the registry.
+
+    The deserializer would ask for a serialized descriptor, which the test registry doesn't
+    have.
     """
     text = client.get_latest_version(subject).schema.schema_str
     assert text is not None
@@ -43,7 +45,7 @@ def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
 
 
 def protobuf_class(text: str) -> Any:
-    """The class of the first message of a .proto file."""
+    """Returns the class of the first message in a .proto file."""
     types = compiled_text(text, (), "the test")
     return message_factory.GetMessageClass(
         message_type(types, name_at(types, (0,), "the test"), "the test")
@@ -51,7 +53,7 @@ def protobuf_class(text: str) -> Any:
 
 
 def members(message: Any) -> dict[str, Any] | None:
-    """The fields of a Protobuf message; None where one isn't there that has presence."""
+    """Returns the fields of a Protobuf message by name; None for an absent field with presence."""
     if message is None:
         return None
     fields = message.DESCRIPTOR.fields

@@ -1,4 +1,4 @@
-"""Hooks in a Kafka sink's commit, at which a test lets another run of the window act."""
+"""Hooks in a Kafka sink's commit, at which a test runs another attempt of the window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def before_fence(sink: Any, turn: Callable[[], object], *, of_receipt: bool = Fa
 
 
 def on_send(sink: Any, sends: Sends) -> None:
-    """Has a function send the messages of each part; `state.send` is the sink's own way."""
+    """Makes `sends` send the messages of each part; `state.send` is the sink's own way."""
     fenced_store = sink.fenced_store
 
     def hooked(name: str, target: Any) -> FencedStore:

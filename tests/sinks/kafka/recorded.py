@@ -1,15 +1,15 @@
-"""The Kafka sink with a recorder around what it asks of a broker; see `tests.protocols.traces`.
+"""The Kafka sink with a recorder of its requests to a broker; see `tests.protocols.traces`.
 
 The steps of a run:
 
     init      a transactional id is fenced
     glance    the control topic is read as far as it is decided
-    control   it is read to its end; the recorder lets others go on while a transaction is open in
-              it, which this step would wait for
-    send      messages and their records: one step, which nobody sees before the commit. It is
-              recorded when the records are sent, or if a message fails
+    control   it is read to its end. This step waits for open transactions in it, so the
+              recorder first lets other runs go on
+    send      messages and their records in one step, because no reader sees them before the
+              commit. It is recorded when the records are sent, or if a message fails
     end       a commit
-    shown     messages are waited for until readers see them
+    shown     the run waits until readers see the messages
 """
 
 from __future__ import annotations
@@ -41,14 +41,20 @@ from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """Records the steps of one run. `names`: the model's names of transactional ids."""
+    """A recorder for the steps of one run.
+
+    Attributes:
+        recorder: the recorder.
+        who: name of the run.
+        names: the model's names of transactional ids.
+    """
 
     recorder: Recorder
     who: str
     names: Mapping[str, str]
 
     def listen_to(self, sender: MessageProducer, name: str) -> None:
-        """Records the steps of a producer from now on."""
+        """Records all later steps of a producer."""
         fence, commit, label = sender.fence, sender.commit, self.names.get(name, name)
 
         def fence_recorded(known_topic: str) -> None:
@@ -88,7 +94,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class ListenedTo(PublishTarget, frozen=True, kw_only=True):
-    """A target whose producers are recorded."""
+    """A target that records its producers' steps."""
 
     listening: Listening
 
@@ -99,7 +105,7 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
 
 
 class _ListenedState:
-    """A state whose failed messages are recorded, too."""
+    """A state that also records failed messages."""
 
     def __init__(self, state: KafkaState) -> None:
         self._state, self._send = state, state.send
@@ -114,7 +120,7 @@ class _ListenedState:
 
 
 class _ListenedControl:
-    """The control topic, whose reads by one commit are recorded."""
+    """The control topic, with the reads of one commit recorded."""
 
     def __init__(self, sink: Any, key: str) -> None:
         self._sink, self._key, self.real = sink, key, sink.control
@@ -198,11 +204,11 @@ class _Recorded(Recorded):
 
 
 class RecordedKafka(_Recorded, KafkaBoth):
-    """The sink itself, recorded."""
+    """The real sink, recorded."""
 
 
 def recorded(twin: type[KafkaBoth]) -> type[Any]:
-    """A broken twin, recorded."""
+    """Returns a recorded class of a broken twin."""
     return type(twin.__name__, (_Recorded, twin), {})
 
 
@@ -220,9 +226,11 @@ def _content_of(records: Sequence[ProducerMessage]) -> str:
 
 
 def record_the_wire(patch: pytest.MonkeyPatch, parallel: int = 1) -> None:
-    """Gives each split a transaction of its own, from now on in this process.
+    """Gives each split its own transaction, from now on in this process.
 
-    `parallel`: number of transactions at the same time.
+    Args:
+        patch: the patch to undo this.
+        parallel: number of transactions at the same time.
     """
     patch.setattr(store, "PARALLEL", parallel)
     patch.setattr(transactions, "SMALL", 1)

@@ -89,7 +89,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
-    """Encodes the record of each row."""
+    """Returns the Avro record of each row."""
     payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
@@ -97,7 +97,10 @@ def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def to_plain(value: Any, kind: pa.DataType) -> Any:
-    """A value as fastavro gives it; floats as text, so that NaN equals NaN and -0.0 isn't 0.0."""
+    """Returns a value as fastavro gives it.
+
+    Floats become texts, so that NaN equals NaN and -0.0 isn't 0.0.
+    """
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -113,7 +116,7 @@ def to_plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def read_by_fastavro(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
-    """Reads a message by fastavro, which must use all of its bytes."""
+    """Reads a message with fastavro, which must use all of its bytes."""
     stream = io.BytesIO(message)
     record = fastavro.schemaless_reader(stream, schema, None)
     assert stream.read() == b""
@@ -124,9 +127,7 @@ def read_by_fastavro(message: bytes, schema: Any, columns: pa.Schema) -> dict[st
 @settings(max_examples=examples(100))
 @given(st.data(), st.lists(st.tuples(COLUMNS, st.booleans()), min_size=1, max_size=4))
 def test_another_reader_reads_what_was_written(data: st.DataObject, columns: list[Any]) -> None:
-    """Any value of any type, in any nesting, also in a batch that is cut out of a
-    longer one: fastavro reads it by the schema.
-    """
+    """fastavro reads any value of any type and nesting, also from a slice of a longer batch."""
     schema = pa.schema(
         [
             pa.field(f"c{i}", kind, nullable=nullable)
@@ -158,9 +159,7 @@ def test_another_reader_reads_what_was_written(data: st.DataObject, columns: lis
 @settings(max_examples=examples(100))
 @given(st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=5))
 def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
-    """A table that was published comes back by windrow's own decoder, value for value,
-    and none is refused.
-    """
+    """windrow's own decoder reads back each published value, and refuses no message."""
     batch = pa.RecordBatch.from_pylist(rows, schema=EVERY.arrow_schema)
     machine = avro_batch_decoder(
         parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY
@@ -171,8 +170,9 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
 
 
 def test_the_schema_says_what_columns_are() -> None:
-    """Null is the first branch and the default, so that columns may come and go;
-    structs have names of their own.
+    """Null is a union's first branch and the default, so columns may be added and dropped.
+
+    Each struct has its own name.
     """
     inner = pa.struct([pa.field("c", pa.struct([pa.field("x", pa.int32())]))])
     outer = pa.struct([pa.field("b_c", pa.struct([pa.field("y", pa.int32())]))])
@@ -207,7 +207,7 @@ def test_the_schema_says_what_columns_are() -> None:
     ],
 )
 def test_what_avro_has_no_words_for(field: pa.Field, says: str) -> None:
-    """The error names the field, before anything is written."""
+    """A column that Avro can't represent is refused with its name before anything is written."""
     with pytest.raises(NoCounterpartError, match=says):
         schema_text(pa.schema([field]), "R")
 
@@ -219,7 +219,7 @@ def test_selections_are_texts() -> None:
 
 
 def test_values_are_as_short_as_can_be() -> None:
-    """Numbers and decimals take no byte more than they need: a decimal those of Java's
+    """Numbers and decimals take no more bytes than needed: a decimal has the bytes of Java's
     `BigInteger.toByteArray`.
     """
     edges = [
@@ -256,7 +256,7 @@ def test_values_are_as_short_as_can_be() -> None:
 
 
 def test_days_and_instants() -> None:
-    """The first and the last year, and an empty batch."""
+    """The first and the last year are written, and so is an empty batch."""
     schema = pa.schema(
         [
             pa.field("day", pa.date32(), nullable=False),

@@ -1,4 +1,4 @@
-"""Clusters that ask for more than an address, and clusters whose brokers come and go."""
+"""Kafka clusters with TLS and logins, and clusters whose brokers restart."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """A broker that asks for TLS, and a login or a certificate."""
+    """A broker that requires TLS, and a login or a certificate."""
     with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as broker:
         assert isinstance(broker, SecureBroker)
         yield broker
 
 
 def sink_on(servers: str, user: dict[str, object], topic: str, folder: Path) -> Any:
-    """A table of a topic that is there."""
+    """Returns a sink for an existing topic."""
     connection = ClusterConnection(servers, user)  # type: ignore[arg-type]
     return KafkaBoth(connection, options_of(topic, str(folder / "staging")), ROWS)
 
@@ -45,7 +45,9 @@ def sink_on(servers: str, user: dict[str, object], topic: str, folder: Path) -> 
 def test_tls_with_a_login_or_a_certificate(
     secure: SecureBroker, tmp_path: Path, mechanism: str
 ) -> None:
-    """A window is published with each login, and each form of a client's certificate."""
+    """A window is published with each login mechanism, and with each form of a client
+    certificate.
+    """
     login = mechanism in {"SCRAM-SHA-512", "PLAIN"}
     user = client() | {"sasl.mechanism": mechanism} if login else certificate(mechanism)
     topic = create_topic(secure.bootstrap, 2)
@@ -66,7 +68,7 @@ def test_tls_with_a_login_or_a_certificate(
 def test_a_certificate_that_is_missing_or_wrong(
     secure: SecureBroker, tmp_path: Path, user: dict[str, object], reason: str
 ) -> None:
-    """It is told as the spec's mistake, before anything is published."""
+    """A missing or wrong certificate raises SpecError before anything is published."""
     topic = create_topic(secure.bootstrap, 1)
     with pytest.raises(SpecError) as raised:
         sink_on(secure.mutual, user, topic, tmp_path).prepare()
@@ -75,9 +77,10 @@ def test_a_certificate_that_is_missing_or_wrong(
 
 @pytest.mark.timeout(1200)
 def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
-    """Each broker is stopped and started in turn, so that topics, the control topic and the
-    coordinator of transactions get other leaders: each message is there once. A run that
-    couldn't reach a broker in time is run again, as it says.
+    """Each message is there once after each broker was restarted, so that all topics and the
+    transaction coordinator changed leaders.
+
+    A run that couldn't reach a broker in time is run again, as its advice says.
     """
     with TwoBrokers(tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})

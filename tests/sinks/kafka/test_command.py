@@ -1,5 +1,5 @@
-"""A pipeline into a topic, by the command as it is: the source in memory, the sink on a
-real broker.
+"""A pipeline into a Kafka topic, by the command: the source is in memory, the sink on a real
+broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SINK = (
 
 
 class Out:
-    """A stage whose sink is a topic, of which Kafka wants no more copies than it has."""
+    """A stage whose sink is a topic that needs no more replicas than it has."""
 
     def __init__(self, stage: Stage, kafka: str) -> None:
         self.stage, self.kafka = stage, kafka
@@ -52,8 +52,9 @@ def out(stage: Stage, kafka: str) -> Out:
 
 
 def test_a_pipeline_runs_on_it(out: Out) -> None:
-    """From its spec: run, again, show, dead letters, verify with everything read back,
-    doctor, sweep; a replay is refused.
+    """The commands run, show, dead letters, verify, doctor and sweep work on it.
+
+    A replay is refused.
     """
     stage, spec = out.stage, out.stage.spec
     assert (
@@ -103,7 +104,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     ],
 )
 def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> None:
-    """A window is run and verified, and the doctor says what isn't guaranteed."""
+    """A window is run and verified, and doctor names what isn't guaranteed."""
     out.write(more)
     assert (
         out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"][
@@ -123,8 +124,10 @@ def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> N
 
 
 def test_more_headers(out: Out) -> None:
-    """Each message has those that `headers` names, of columns and metadata, and those of
-    metadata that no origin says; all is verified to the byte.
+    """Each message has the headers that `headers` names.
+
+    Metadata columns that the origin header doesn't contain become headers, too. verify checks
+    every byte.
     """
     out.write("headers: {hour: _window, from: _topic, id: id}")
     spec = Path(out.stage.spec)
@@ -142,8 +145,11 @@ def test_more_headers(out: Out) -> None:
 
 
 def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
-    """1 A window is published.  2 It is published once more, by --again after its receipt was
-    lost.  3 verify --deep counts the messages that no receipt names.
+    """verify --deep counts messages that no receipt names.
+
+    1. A window is published.
+    2. Its receipt is lost, and it is published again with --again.
+    3. verify --deep counts the messages.
     """
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     delete_topic(out.kafka, f"{out.topic}.windrow")
@@ -155,9 +161,12 @@ def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
 
 
 def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out) -> None:
-    """1 Two windows are published.  2 The control topic is gone, and the ledger is a copy from
-    after the first.  3 Nothing is restored, for a run would publish the second once more; so
-    it isn't either if the first one's receipt is there, and only the second's is lost.
+    """Receipts aren't restored if a run would then publish a window again.
+
+    1. Two windows are published.
+    2. The control topic is deleted, and the ledger is a copy from after the first window.
+    3. Nothing is restored: a run would publish the second window again. The same holds if only
+       the second window's receipt is lost.
     """
     stage, spec, ledger = out.stage, out.stage.spec, Path(".windrow/state.db")
     stage.json("run", spec, "--window", hour(0))
@@ -176,9 +185,14 @@ def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out)
 def test_a_batch_that_is_half_published_outlives_its_ledger(
     out: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 Of a micro-batch one topic-partition is published, the second of its plan, and the run
-    dies.  2 Its ledger is lost, and the topic grows.  3 The rebuilt ledger ends the batch where
-    what is published ends, as the run's message says; the next batch has the rest.
+    """A micro-batch that is published in part keeps its end when its ledger is lost.
+
+    1. One topic-partition of a micro-batch is published, the second of its plan, and the run
+       dies.
+    2. The ledger is lost, and the topic grows.
+    3. The rebuilt ledger ends the batch where the published messages end, as the run's message
+       says.
+    4. The next batch has the rest.
     """
     stage, spec, ledger = out.stage, out.stage.spec, Path(".windrow/state.db")
     text = Path(spec).read_text().replace(HOURLY, "grid: batch")
@@ -223,8 +237,8 @@ def test_a_batch_that_is_half_published_outlives_its_ledger(
 
 
 def test_a_published_message_is_not_replayed(out: Out) -> None:
-    """Dead letters of a window that is published are not replayed into it: what is in a
-    topic stays as it is.
+    """Dead letters of a published window are not replayed into it, because messages in a topic
+    can't be replaced.
     """
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     reply = out.stage.json("dead", "replay", out.stage.spec, "--window", hour(0), code=2)
@@ -257,16 +271,17 @@ def test_a_published_message_is_not_replayed(out: Out) -> None:
     ],
 )
 def test_mistakes_are_told_when_the_spec_is_read(out: Out, more: str, says: str) -> None:
-    """The error names the line, before the cluster is asked for anything."""
+    """The error names the line of the spec, before the cluster is asked."""
     out.write(more)
     assert says in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
 
 
 @pytest.mark.parametrize("writes_to", ["topic", "control topic", "dead letters"])
 def test_a_loop_is_refused(out: Out, monkeypatch: pytest.MonkeyPatch, writes_to: str) -> None:
-    """On the source's cluster, whatever its address, a pipeline may not write to a topic that it
-    reads: plan, doctor and run refuse it alike. On a cluster of another id a topic of the same
-    name is another topic.
+    """A pipeline may not write to a topic that it reads, whatever the cluster's address; plan,
+    doctor and run refuse it.
+
+    On a cluster with another id, a topic of the same name is another topic.
     """
     stage, spec = out.stage, Path(out.stage.spec)
     section = "dead_letters" if writes_to == "dead letters" else "sink"
@@ -293,8 +308,10 @@ def test_a_loop_is_refused(out: Out, monkeypatch: pytest.MonkeyPatch, writes_to:
 
 
 def test_messages_that_the_topic_would_delete_at_once_are_told(out: Out) -> None:
-    """They take the time of their source's messages along, and the topic's retention.ms is
-    shorter: plan, doctor and run say so, as long as something of it is left to publish.
+    """plan, doctor and run warn of messages older than the target's retention.ms, as long as
+    any are left to publish.
+
+    Messages keep the time of the source's messages.
     """
     stage, spec = out.stage, out.stage.spec
     configure(out.kafka, out.topic, "retention.ms", str(30 * 3_600_000))
@@ -312,8 +329,11 @@ def test_messages_that_the_topic_would_delete_at_once_are_told(out: Out) -> None
 
 
 def test_receipts_are_restored_before_a_table_is_given_up(out: Out) -> None:
-    """1 The control topic is deleted, and the messages stay.  2 Each command that names rebind,
-    which would publish them again, names --restore-receipts before it.
+    """Each command that names rebind, which would publish messages again, first names
+    --restore-receipts.
+
+    1. The control topic is deleted, and the messages stay.
+    2. The commands are called.
     """
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     delete_topic(out.kafka, f"{out.topic}.windrow")
@@ -330,7 +350,7 @@ def test_receipts_are_restored_before_a_table_is_given_up(out: Out) -> None:
 
 
 def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
-    """A spec that asks for one without the other is refused when it is read."""
+    """The partitioner `key-hash` without a key is refused when the spec is read."""
     out.write("partitioner: key-hash")
     assert out.stage.json("show", out.stage.spec)["windows"] == []
     spec = Path(out.stage.spec)
@@ -342,7 +362,10 @@ def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
 
 
 def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
-    """Its file is in the spec's folder; a mistake in it is found before anything is read."""
+    """A user's partition function is a file in the spec's folder.
+
+    A mistake in it is found before anything is read.
+    """
     out.write("partitioner: function, partition_function: where.py:place")
     assert (
         "where.py"

@@ -1,5 +1,5 @@
-"""The sink contracts on the Kafka sink, on a real broker: with a transaction a split,
-and with one a window.
+"""The sink contracts on the Kafka sink, on a real broker: with a transaction per split, and per
+window.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TestKafkaSink(
     SinkMetadataContract,
     DeadLettersContract,
 ):
-    """With a transaction per split."""
+    """The Kafka sink with a transaction per split."""
 
     capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
@@ -89,7 +89,7 @@ class TestKafkaSink(
 
 
 class TestKafkaSinkByWindows(CommitContract, KeepContract, SweepContract, SinkAuditContract):
-    """With a transaction per window."""
+    """The Kafka sink with a transaction per window."""
 
     capabilities = Capabilities(replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
@@ -106,9 +106,9 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SweepContract, SinkAu
 
 
 class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SweepContract, SinkAuditContract):
-    """Without transactions.
+    """The Kafka sink without transactions.
 
-    In one process, and with no run that dies, everything is there once all the same.
+    In one process, and without a run that dies, each message is still there once.
     """
 
     capabilities = Capabilities(atomic="split", replaces=False, delivery="at-least-once")

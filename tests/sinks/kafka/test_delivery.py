@@ -1,5 +1,5 @@
-"""Less than exactly once, for who asks for it: nothing is lost, or nothing is promised;
-and the sink says which.
+"""Kafka sinks with weaker guarantees: at-least-once loses nothing, none promises nothing, and
+the sink says which it has.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ broker = pytest.mark.broker
 
 
 def complaints(location: str, number: int) -> list[str]:
-    """The levels of what verification finds in a window's rows."""
+    """Returns the levels of verification's findings about a window's rows."""
     sink = sink_at(location)
     receipt = sink.look(window(number)).receipt
     return sorted(
@@ -68,7 +68,7 @@ def complaints(location: str, number: int) -> list[str]:
 
 @pytest.fixture
 def location(kafka: str, tmp_path: Path) -> str:
-    """A prepared table whose messages come at least once."""
+    """The location of a prepared table with delivery at-least-once."""
     location = create_location(kafka, str(tmp_path / "staging"), delivery="at-least-once")
     sink_at(location).prepare()
     return location
@@ -86,9 +86,10 @@ def location(kafka: str, tmp_path: Path) -> str:
 def test_what_is_asked_of_the_brokers(
     monkeypatch: pytest.MonkeyPatch, delivery: Delivered, acks: Acks, expected: tuple[str, bool]
 ) -> None:
-    """No transactional id; idempotent where nothing may get lost.
+    """Without transactions, the producer has no transactional id; it is idempotent if nothing
+    may get lost.
 
-    Records are confirmed by all replicas, whatever messages are.
+    Records are confirmed by all replicas, whatever the messages' acks are.
     """
     requested_properties: list[dict[str, Any]] = []
     monkeypatch.setattr(
@@ -98,7 +99,7 @@ def test_what_is_asked_of_the_brokers(
     )
     options = options_of("t", "", delivery=delivery, acks=acks)
     target = PublishTarget(options, {"t": Topic(1, 1000)}, {})
-    assert target.producer("id").records is None  # which is what this client is
+    assert target.producer("id").records is None  # the fake `create_client` returned it
     assert [p for p in requested_properties if "transactional.id" in p] == []
     assert (
         requested_properties[0]["acks"],
@@ -113,7 +114,7 @@ def test_what_is_asked_of_the_brokers(
 def records_of(
     attempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[bytes, bytes]], int]:
-    """A receipt of window 0 in several chunks, and their number."""
+    """Returns the records of a receipt of window 0 in several chunks, and the number of chunks."""
     monkeypatch.setattr(control_records, "CHUNK_BYTES", 400)
 
     class _Nowhere:
@@ -135,12 +136,14 @@ def records_of(
 def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two runs write theirs chunk by chunk, in any mixture: readers of all of it, and who reads on,
-    take the same one.
+    """Of two receipts whose chunks are mixed in any order, all readers take the same one: the
+    first that is complete.
+
+    This holds for a reader of the whole topic, and for a reader that continues.
     """
     first_records, chunks = records_of("one", monkeypatch)
     second_records, _ = records_of("two", monkeypatch)
-    # compaction deletes no chunk of either
+    # different keys, so compaction deletes no chunk of either
     assert not {key for key, _ in first_records} & {key for key, _ in second_records}
     n = len(first_records) + len(second_records)
     for places in itertools.islice(
@@ -163,8 +166,9 @@ def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
 
 
 def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None:
-    """A strange record ends no reading: of a window it is damage to that one alone, and
-    what has no key of ours is nobody's business.
+    """A record that another program wrote never ends the reading.
+
+    With the key of a window it is damage to that window only; with another key it is ignored.
     """
     state, key = ControlState(), window(0).key
     state.take(b"strange", b"{}", b"many")
@@ -175,7 +179,10 @@ def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None
 
 
 def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
-    """It isn't taken for a new one; an owner that was read before stays."""
+    """A table whose owner record is damaged doesn't count as new.
+
+    An owner that was read before stays.
+    """
     record, value = owner_record(OWNER)
     state = ControlState()
     state.take(record, b"{}", None)
@@ -190,7 +197,9 @@ PUBLISHED = PublishedSplit(window(0).key, 0, "", "t", 0, 0, 1, 1, "", "0" * 16, 
 
 
 def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
-    """An earlier windrow's control topic is refused, and not given to the first pipeline."""
+    """A control topic with records and no owner, as an earlier windrow's, is refused, and not
+    bound to the first pipeline.
+    """
     state = ControlState()
     state.take(*split_record(PUBLISHED), None)
     assert not state.is_new
@@ -199,7 +208,9 @@ def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
 
 
 def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--restore-receipts` writes it anew, also if its plan can be read."""
+    """A receipt without a field is damaged, also if its plan can be read; `--restore-receipts`
+    writes it again.
+    """
     records, chunks = records_of("one", monkeypatch)
     text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
     state = ControlState()
@@ -213,7 +224,9 @@ def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch
 def test_there_are_transactions_only_where_they_are_needed(
     kafka: str, tmp_path: Path, guarantee: str
 ) -> None:
-    """A transaction leaves a marker in each log that it touched: without one, there are
+    """Only exactly-once uses transactions.
+
+    Each transaction adds a marker to every log that it touched. Without transactions there are
     as many offsets as messages.
     """
     location = create_location(kafka, str(tmp_path / "staging"), delivery=guarantee)
@@ -230,8 +243,8 @@ def test_there_are_transactions_only_where_they_are_needed(
 @broker
 @pytest.mark.slow
 def test_nothing_is_lost_at_any_point(location: str) -> None:
-    """Whoever runs a killed window again ends it, and no row is missing; nothing is
-    wrong to verification.
+    """The retry of a killed window finishes it: no row is missing, and verification finds
+    nothing wrong.
     """
     for number, point in enumerate(POINTS):
         assert (
@@ -252,8 +265,8 @@ def test_nothing_is_lost_at_any_point(location: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=4)
 def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, location: str) -> None:
-    """Runs that are killed at any moment, each followed by another: every row is there,
-    once or more often.
+    """After runs killed at random moments, each followed by a retry, every row is there once or
+    more often.
     """
     for number in range(4):
         process = start_attempt(location, number, "first")
@@ -267,17 +280,21 @@ def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, locati
         (),
         (),
     ), str(checker_report)
-    # who dies behind a window's messages and before their record leaves them there twice
+    # a run that dies after its messages and before their record leaves them there twice
     assert not checker_report.receipts or checker_report.duplicated, str(checker_report)
 
 
 class DiedError(Exception):
-    """In the place of a kill."""
+    """The error that ends a run like a kill."""
 
 
 def dies(sink: Any, *, record_first: bool) -> None:
-    """Run window 0 until its messages are there and nothing says so; or, in the broken
-    twin, until it is said and they are not there.
+    """Runs window 0 until its messages are sent, but not recorded.
+
+    Args:
+        sink: the sink.
+        record_first: True for the broken twin: it records the messages, and dies before it
+            sends them.
     """
 
     def stopped(state: KafkaState, change: TransactionContents) -> Any:
@@ -297,8 +314,11 @@ def dies(sink: Any, *, record_first: bool) -> None:
 @broker
 @pytest.mark.slow
 def test_a_row_that_is_there_twice_is_allowed_and_told(location: str) -> None:
-    """1 A run's messages are confirmed.  2 It dies before it can say so.  3 Its retry
-    publishes them again: twice, which is no failure.
+    """A duplicate row is allowed, and reported.
+
+    1. A run's messages are confirmed.
+    2. It dies before it writes their record.
+    3. Its retry publishes them again.
     """
     dies(sink_at(location), record_first=False)
     assert join_attempt(start_attempt(location, 0, "retry")) == DONE
@@ -310,8 +330,9 @@ def test_a_row_that_is_there_twice_is_allowed_and_told(location: str) -> None:
 @broker
 @pytest.mark.slow
 def test_the_twin_that_records_first_loses_rows(location: str) -> None:
-    """What is recorded before it is confirmed is passed over by the retry; the checker
-    says so, and so does verification.
+    """A twin that records messages before they are confirmed loses rows: the retry skips them.
+
+    Checker and verification report it.
     """
     dies(sink_at(location), record_first=True)
     assert join_attempt(start_attempt(location, 0, "retry")) == DONE
@@ -322,8 +343,11 @@ def test_the_twin_that_records_first_loses_rows(location: str) -> None:
 @broker
 @pytest.mark.slow
 def test_two_runs_of_one_window(location: str) -> None:
-    """1 A has looked.  2 B publishes the window and commits it.  3 A goes on: it finds
-    B's receipt, and all readers have B's.
+    """Two runs of one window agree.
+
+    1. A has looked.
+    2. B publishes the window, and commits it.
+    3. A goes on. It finds B's receipt, which all readers have.
     """
     sink = sink_at(location)
     receipt, files = staged_receipt(sink, 0, 0, "A")
@@ -347,7 +371,9 @@ def test_two_runs_of_one_window(location: str) -> None:
 
 
 def stage_noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
-    """A table whose topic doesn't take the second of three messages, and a window with them."""
+    """Returns a table whose topic refuses the second of three messages, the topic, and a staged
+    window with them.
+    """
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small], delivery=guarantee)
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
@@ -363,8 +389,10 @@ def stage_noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any
 def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
     kafka: str, tmp_path: Path
 ) -> None:
-    """It is named by where it was read from, there is no receipt, and the rest isn't
-    said to be taken back.
+    """With at-least-once, a refused message refuses its window.
+
+    The error names the message's source offset, and there is no receipt. The advice says that
+    the other messages may be in the topic.
     """
     sink, _, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
@@ -379,7 +407,9 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
 def test_more_messages_than_the_clients_queue_takes(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delivery reports make room in the queue; no message is missing."""
+    """Messages beyond the client's queue are sent: delivery reports make room, and no message
+    is missing.
+    """
     few = {**producers.PRODUCER, "queue.buffering.max.messages": 5}
     monkeypatch.setattr(producers, "PRODUCER", few)
     sink = sink_at(location)
@@ -393,8 +423,8 @@ def test_more_messages_than_the_clients_queue_takes(
 def test_the_twin_that_looks_at_no_report_loses_rows(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a transaction nothing but a report tells that a message was not written:
-    who doesn't look writes a receipt over it.
+    """A twin that ignores delivery reports loses rows: without a transaction only a report says
+    that a message was not written.
     """
     monkeypatch.setattr(MessageSender, "keep_failure", lambda _sender, _message: None)
     sink, topic, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
@@ -405,8 +435,9 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
 @broker
 @pytest.mark.slow
 def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_path: Path) -> None:
-    """A message that the topic doesn't take is lost without a word, until verification
-    tells it, which is no failure.
+    """With delivery none, a message that the topic refuses is lost silently.
+
+    Verification reports it with level info.
     """
     sink, topic, staged_window = stage_noisy(kafka, tmp_path, "none")
     assert isinstance(sink.commit(*staged_window), Done)

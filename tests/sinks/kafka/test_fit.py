@@ -1,5 +1,5 @@
-"""Topics and clusters into which nothing can be written exactly once: a table's first
-run says so, before it makes anything.
+"""Topics and clusters to which nothing can be written exactly once: a table's first run refuses
+them before it makes anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(kafka: str, tmp_path: Path) -> Refused:
-    """Runs a table for the first time and returns why it is refused; no topic is made."""
+    """A function that runs a table for the first time, and returns the refusal.
+
+    It asserts that no topic is made.
+    """
 
     def refusal_message(topic: str, **more: Any) -> str:
         sink = KafkaBoth(ClusterConnection(kafka), options_of(topic, str(tmp_path), **more), ROWS)
@@ -44,7 +47,10 @@ def refused(kafka: str, tmp_path: Path) -> Refused:
 
 
 def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
-    """The error names windrow's setting and Kafka's."""
+    """A transaction_timeout above the cluster's limit is refused.
+
+    The error names windrow's setting and Kafka's.
+    """
     message = refused(create_topic(kafka), timeout=timedelta(hours=1))
     assert (
         "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms,"
@@ -56,7 +62,7 @@ def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refu
 def test_a_control_topic_that_would_lose_receipts(
     kafka: str, refused: Refused, config: dict[str, str]
 ) -> None:
-    """A topic that somebody made with Kafka's defaults, or whose receipts would expire."""
+    """A control topic with Kafka's default settings, or whose receipts would expire, is refused."""
     topic = create_topic(kafka)
     create_topic(kafka, name=f"{topic}.windrow", config=config)
     assert "must be compact, or receipts are lost" in refused(topic)
@@ -73,7 +79,7 @@ def test_brokers_that_let_late_messages_in(
     verifies: Mapping[str, str],
     reason: str,
 ) -> None:
-    """Brokers without verification of transactions, or with it switched off."""
+    """Brokers without verification of transactions, or with it switched off, are refused."""
     settings = {"transaction.max.timeout.ms": "900000", **verifies}
     monkeypatch.setattr(
         topics,

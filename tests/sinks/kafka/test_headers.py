@@ -1,4 +1,6 @@
-"""Headers: where a row was read, those that a spec asks for, and no two of one name."""
+"""Headers of messages: the origin of a row, the headers of the spec, and no two headers with
+one name.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def sink(folder: Path, headers: dict[str, str], metadata: Mapping[str, str] = DE
 def test_a_header_that_each_message_has_already_is_refused(
     tmp_path: Path, name: str, metadata: dict[str, str]
 ) -> None:
-    """Readers could take the row's value for the place that it was read from."""
+    """A configured header with the name of a built-in header is refused.
+
+    Readers could take the row's value for the row's origin.
+    """
     with pytest.raises(SpecError, match=f"has a header {name}, and each message has one") as raised:
         sink(tmp_path, {name: "id"}, metadata)
     assert "Rename the header" in raised.value.advice
@@ -38,13 +43,15 @@ def test_a_header_that_each_message_has_already_is_refused(
 
 @pytest.mark.parametrize("name", DEFAULT)
 def test_a_header_may_have_a_metadata_columns_value(tmp_path: Path, name: str) -> None:
-    """Also the window's, and under the column's name."""
+    """A header may have a metadata column's value, also the window's, and the column's name."""
     column = DEFAULT[name]
     assert sink(tmp_path, {column: column}).encoder.headers == {column: column}
 
 
 def test_an_origin_is_read_back() -> None:
-    """Of a message without a timestamp, or with one that no calendar has, too."""
+    """An origin is read back, also of a message without a timestamp or with one outside the
+    calendar.
+    """
     read = messages(Split("shop.orders", 3, 40, 43))
     column_index = read.schema.get_field_index("timestamp")
     stamps = pa.array([1_767_312_000_001, None, 2**60]).cast(read.schema.field(column_index).type)
@@ -62,6 +69,6 @@ def test_an_origin_is_read_back() -> None:
     "text", [b"", b"p/w/a/b/c/d", b"p/w/a/1/2", b"\xff", b"p/w/a/1/2/3/4", None]
 )
 def test_what_is_no_origin_is_nobodys(text: bytes | None) -> None:
-    """Another program may have a header of that name."""
+    """A header of the same name that another program wrote isn't an origin."""
     assert origin_of({ORIGIN: text}) is None
     assert origin_of({}) is None

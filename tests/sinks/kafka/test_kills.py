@@ -1,5 +1,5 @@
-"""kill -9 anywhere across a publication, a zombie, a twin: every message exactly once,
-or the checker says so.
+"""Kafka publications with kill -9 at any point, zombies and twins: every message is there
+exactly once, or the checker reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KILLS = 6
 
 @pytest.fixture
 def location(kafka: str, tmp_path: Path) -> str:
-    """A prepared table."""
+    """The location of a prepared table."""
     location = create_location(kafka, str(tmp_path / "staging"))
     sink_at(location).prepare()
     return location
@@ -45,8 +45,8 @@ def location(kafka: str, tmp_path: Path) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize("atomic", [False, True], ids=["split", "window"])
 def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
-    """Whoever runs a killed window again finds the commit exactly if it was sent, and
-    every message is there once.
+    """The retry of a killed window finds a commit exactly if it was sent, and every message is
+    there once.
     """
     location = create_location(kafka, str(tmp_path / "staging"), atomic_window=atomic)
     sink_at(location).prepare()
@@ -63,8 +63,11 @@ def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
 
 
 def test_a_window_that_is_half_published_may_become_atomic(location: str) -> None:
-    """1 A run dies with splits published and no receipt.  2 The pipeline gets `atomic_window`.
-    3 The next run sends only what is missing: every message is there once.
+    """A window that is published in part may become atomic.
+
+    1. A run dies with splits published and no receipt.
+    2. The pipeline gets `atomic_window`.
+    3. The next run sends only the missing messages: every message is there once.
     """
     assert (
         join_attempt(start_attempt(location, 0, "first", "commit.before:kill")) == -signal.SIGKILL
@@ -77,8 +80,10 @@ def test_a_window_that_is_half_published_may_become_atomic(location: str) -> Non
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
 def test_a_zombie_changes_nothing(location: str, point: str) -> None:
-    """A run that was stopped before a commit wakes when its retry has finished: its
-    transaction is over, and it reports the retry's.
+    """A run that was stopped before a commit, and wakes after its retry, finds its transaction
+    ended.
+
+    It reports the retry's commit.
     """
     zombie = start_attempt(location, 0, "zombie", f"{point}:stop")
     try:
@@ -94,7 +99,9 @@ def test_a_zombie_changes_nothing(location: str, point: str) -> None:
 @pytest.mark.long
 @pytest.mark.sampled(1, of=4)
 def test_kills_at_random_delays(part: int, dice: random.Random, location: str) -> None:
-    """After each run that is killed at any moment comes another: every message is there once."""
+    """After runs killed at random moments, each followed by a retry, every message is there
+    once.
+    """
     for number in range(KILLS):
         process = start_attempt(location, number, "first")
         process.join(0.3 + dice.random() * 1.2)
@@ -105,8 +112,12 @@ def test_kills_at_random_delays(part: int, dice: random.Random, location: str) -
 
 
 def test_a_split_that_is_published_with_other_rows_refuses_the_window(location: str) -> None:
-    """A run dies halfway, the schema changes, and the window is run again: refused,
-    naming the attempt; with the old rows it ends.
+    """A split that was published with other rows refuses its window.
+
+    The error names the attempt; with the old rows the window commits.
+
+    1. A run dies halfway.
+    2. The schema changes, and the window runs again.
     """
     from windrow.ingest.errors import RefusedError
 
@@ -122,8 +133,9 @@ def test_a_split_that_is_published_with_other_rows_refuses_the_window(location: 
 
 
 def run_race(location: str, sink: Any) -> Report:
-    """A is at work; where it says so, B runs from beginning to end in a process of its
-    own; A goes on.
+    """Runs A, and at its hook B from beginning to end in another process.
+
+    Returns the checker's report.
     """
     a, a_files = staged_receipt(sink, 0, 0, "A", dead=False)
 
@@ -152,7 +164,9 @@ def test_the_checker_catches_the_twin_in_a_race(location: str, twin: str) -> Non
 
 
 def test_the_checker_catches_a_publication_without_a_record(location: str) -> None:
-    """A run is killed after its messages are visible; its retry publishes them again."""
+    """The checker reports duplicates of a twin without records: a run dies after its commit,
+    and its retry publishes again.
+    """
     assert (
         join_attempt(start_attempt(location, 0, "first", "split.after:kill", "NoRecord"))
         == -signal.SIGKILL
@@ -164,8 +178,8 @@ def test_the_checker_catches_a_publication_without_a_record(location: str) -> No
 @pytest.mark.some(1)
 @pytest.mark.parametrize("hook", [before_fence, behind_messages])
 def test_the_real_sink_passes_the_same_races(location: str, hook: Any) -> None:
-    """The other run has its turn where the twins have it: between the look and the
-    fence, and when all messages are written.
+    """The real sink passes races at both points of the twins: between look and fence, and after
+    all messages are written.
     """
     sink = sink_at(location)
     hook(sink, lambda: sink.meanwhile())  # noqa: PLW0108  # `run_race` sets it

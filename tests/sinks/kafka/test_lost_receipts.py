@@ -1,7 +1,6 @@
-"""A control topic that isn't what it was: records deleted from its beginning, or others
-in their place.
+"""A control topic whose first records were deleted, or that was made again.
 
-What was published stays so.
+Published messages stay published.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def table(kafka: str, tmp_path: Path) -> Any:
 
 
 def deleted(kafka: str, topic: str) -> None:
-    """Deletes all records of a topic, as another cleanup.policy does after a while."""
+    """Deletes all records of a topic, as the cleanup.policy `delete` does after a while."""
     configure(kafka, topic, "cleanup.policy", "delete")
     delete_records(kafka, topic, 0, high_watermark(kafka, topic))
     configure(kafka, topic, "cleanup.policy", "compact")
@@ -69,8 +68,10 @@ def reopen(sink: Any) -> Any:
 def test_receipts_that_were_deleted_come_back_from_the_ledger(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """Neither who opens the table, nor who has read it before, takes a window for new;
-    with receipt and binding back, all is as it was.
+    """Without its receipts, a table's committed window never counts as new.
+
+    Once receipt and owner are restored, all is as before. This holds for a process that opens
+    the table, and for one that has read it before.
     """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
@@ -109,9 +110,7 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
 
 
 def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, table: Any) -> None:
-    """With the binding and the receipts that the ledger has: what is said to be
-    restored is there.
-    """
+    """A control topic that is gone is made again, with the owner and the receipts of the ledger."""
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
         list(table.receipts()),
@@ -125,7 +124,9 @@ def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, t
 def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """Otherwise a window whose messages are gone would look complete."""
+    """A receipt isn't restored if the window's messages are gone: the window would look
+    complete.
+    """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
         list(table.receipts()),
@@ -146,20 +147,23 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
 
 
 class OneLog:
-    """Answers the questions about a control topic without a cluster."""
+    """Answers questions about a control topic without a cluster."""
 
     def __init__(self, log_seen: LogSeen) -> None:
         self.log_seen = log_seen
 
     def control(self, *, wait: bool) -> LogSeen:
-        """See `SinkTopics.control`."""
+        """Returns the log; see `SinkTopics.control`."""
         del wait
         return self.log_seen
 
 
 def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table: Any) -> None:
-    """1 A process reads the control topic.  2 It is cut off, and grows again to the
-    very same end.  3 The process reads what is there.
+    """A process doesn't continue with its view of a control topic that was cut off.
+
+    1. A process reads the control topic.
+    2. The topic is cut off, and grows again to the same end.
+    3. The process reads the new records.
     """
     old, end = OWNER, 1
     topic = create_topic(kafka)
@@ -184,8 +188,10 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
 def test_messages_of_others_with_a_windows_origin_are_told(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """A lost receipt isn't put back by them, nor is it advised to publish the rows once more.
-    What is no origin is nobody's, and that of another pipeline isn't this one's.
+    """Messages of another program with a window's origin are reported.
+
+    They don't restore a lost receipt. No advice says to publish the rows again. A header that
+    isn't an origin, and another pipeline's origin, don't count.
     """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
@@ -208,10 +214,11 @@ def test_messages_of_others_with_a_windows_origin_are_told(
 def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     kafka: str, tmp_path: Path, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its messages are lost for good: neither a thing that could not be checked, nor
-    one that a replay corrects, which the sink refuses.
+    """Messages of a target topic that was deleted, or made again, are reported as lost for
+    good.
 
-    That a log is shorter is asked again before it is believed, for all windows together.
+    The finding isn't "can't be checked", and doesn't advise a replay, which the sink refuses. A
+    shorter log is asked for again before it is believed, once for all windows.
     """
     (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
 
@@ -245,7 +252,9 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
 
 
 def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
-    """Its topic has the id that it had, and its log ends before what was published."""
+    """A log that ends before its published messages is reported, although its topic's id is the
+    same.
+    """
     (topic,) = table.options.topics
     log = table.topics.ends()[topic, 0]
     present_span = OffsetSpan(topic, 0, 0, log.end - 1, log.topic_id)
@@ -257,7 +266,9 @@ def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
 def test_a_cluster_without_topic_ids_has_what_it_had(
     table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id that isn't known is no other id, neither of a log nor of what was published."""
+    """An unknown topic id doesn't count as a different id, neither of a log nor of published
+    messages.
+    """
     topic_partition, log = max(table.topics.ends().items(), key=lambda pair: pair[1].end)
     span = OffsetSpan(*topic_partition, 0, log.end - 1, log.topic_id)
     assert table.topics.find_deleted([span, msgspec.structs.replace(span, topic_id="")]) == {}
@@ -267,8 +278,10 @@ def test_a_cluster_without_topic_ids_has_what_it_had(
 
 
 def test_where_messages_lie_between_two_looks() -> None:
-    """In a topic-partition that was added meanwhile from its beginning, in one that didn't grow
-    nowhere; a topic that was made anew meanwhile refuses the window.
+    """Messages between two looks are found by the growth of each log; a topic made again
+    meanwhile refuses the window.
+
+    An added topic-partition counts from its beginning; one that didn't grow has none.
     """
     ends_before = {("a", 0): LogEnd("x", 5), ("a", 1): LogEnd("x", 7)}
     ends_after = {("a", 0): LogEnd("x", 9), ("a", 1): LogEnd("x", 7), ("a", 2): LogEnd("x", 2)}
@@ -281,11 +294,11 @@ def test_where_messages_lie_between_two_looks() -> None:
 
 
 class DiedError(Exception):
-    """In the place of a kill."""
+    """The error that ends a run like a kill."""
 
 
 def dies_before_the_receipt(sink: Any, number: int) -> None:
-    """Publishes a window's splits, and writes no receipt."""
+    """Publishes a window's splits, and dies before the receipt."""
 
     def die() -> None:
         raise DiedError
@@ -299,9 +312,12 @@ def dies_before_the_receipt(sink: Any, number: int) -> None:
 def test_a_retry_whose_published_messages_are_gone_is_refused(
     kafka: str, table: Any, others: int
 ) -> None:
-    """1 A window's splits are published, and its run dies.  2 The target topic is made anew.
-    3 The retry is refused, for its receipt would count rows that no topic has; later windows
-    can be run, as it says. Verification doesn't advise that retry.
+    """A retry is refused if the target topic of published splits was made again: its receipt
+    would count missing rows.
+
+    1. A window's splits are published, and its run dies.
+    2. The target topic is made again.
+    3. The retry is refused; later windows can be run. Verification doesn't advise the retry.
     """
     (topic,) = table.options.topics
     dies_before_the_receipt(table, 1)
@@ -327,8 +343,8 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
 def test_messages_that_are_gone_before_the_receipt_are_noticed(
     kafka: str, table: Any, others: int
 ) -> None:
-    """1 A window's splits are published.  2 The target topic is made anew.  3 The run itself
-    writes no receipt, for it would count rows that no topic has.
+    """A run whose target topic is made again before the receipt writes no receipt, because it
+    would count missing rows.
     """
     (topic,) = table.options.topics
 
@@ -347,8 +363,11 @@ def test_messages_that_are_gone_before_the_receipt_are_noticed(
 def test_messages_that_are_deleted_before_the_receipt_were_published(
     kafka: str, tmp_path: Path, table: Any, deep: bool
 ) -> None:
-    """As by retention: readers may have read them, so the window is committed, and verification
-    says that they are gone, which is nothing wrong. What is left is verified as ever.
+    """Messages that retention deletes before the receipt count as published, because readers
+    may have read them.
+
+    The window is committed. Verification reports the deletion with level info, and verifies the
+    rest.
     """
     (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
 
@@ -382,7 +401,7 @@ def test_messages_that_are_deleted_before_the_receipt_were_published(
 def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
     kafka: str, tmp_path: Path
 ) -> None:
-    """It is taken out of the spec: what was published there is verified there, until the topic
+    """Messages in a topic that the spec no longer names are verified there, until the topic
     itself is deleted.
     """
     first_topic, second_topic = create_topic(kafka, 1), create_topic(kafka, 1)
@@ -404,9 +423,13 @@ def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
 def test_windows_that_share_offsets_of_a_topic_that_was_made_anew(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """1 A window is published.  2 The source's topic is made anew, and the pipeline goes on with
-    it by a rebase.  3 A window with the same offsets is published.  4 Each has its own rows, and
-    gets its lost receipt back.
+    """Windows that share offsets of a source topic that was made again each have their own
+    rows.
+
+    1. A window is published.
+    2. The source's topic is made again, and the pipeline continues by a rebase.
+    3. A window with the same offsets is published.
+    4. Each window has its own rows, and each lost receipt is restored.
     """
     ledger = open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
     planned = plan_of(table, window(3), (0, 10), [TopicSeen("shop.orders", "topic-id-2", 2)])
@@ -426,7 +449,9 @@ def test_windows_that_share_offsets_of_a_topic_that_was_made_anew(
 def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """Each has its own messages there, and none of the other's is told as its own."""
+    """Two pipelines that publish one source topic to one target each have their own messages
+    there.
+    """
     (topic,) = table.options.topics
     options = KafkaOptions((topic,), f"{topic}.other", str(tmp_path / "other"))
     other_sink = KafkaBoth(table.connection, options, table.schema, table.metadata)
@@ -446,8 +471,11 @@ def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
 def test_offsets_that_another_window_has_half_published_are_refused(
     table: Any, offsets: tuple[int, int], first: int | None
 ) -> None:
-    """1 A window with offsets 20 to 30 is published, and has no receipt.  2 The ledger is lost.
-    3 A window that is cut anew isn't published where it has any of these offsets.
+    """Offsets that another window has published in part are refused.
+
+    1. A window with offsets 20 to 30 is published, and has no receipt.
+    2. The ledger is lost.
+    3. A window with other boundaries isn't published if it has any of these offsets.
     """
     dies_before_the_receipt(table, 2)
     sink = reopen(table)
@@ -464,7 +492,9 @@ def test_offsets_that_another_window_has_half_published_are_refused(
 
 
 def test_an_owner_that_cannot_be_read_is_restored(kafka: str, tmp_path: Path, table: Any) -> None:
-    """Another program overwrites the record: it is written again, and only then said to be."""
+    """An owner record that another program overwrote is written again, and only then reported
+    as restored.
+    """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
         list(table.receipts()),

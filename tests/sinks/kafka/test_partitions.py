@@ -1,4 +1,4 @@
-"""The partition of a message: by its key as in Java, or by a user's function."""
+"""The partition of a message: by the hash of its key as in Java, or by a user's function."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ OFFSETS = pa.array([40, 41, 42, 43], pa.int64())
 
 
 def function(folder: Path, text: str, name: str = "place") -> FunctionReference:
-    """A user's function in a file."""
+    """Writes a user's function to a file, and returns a reference to it."""
     (folder / "where.py").write_text(text)
     return FunctionReference(f"where.py:{name}", folder)
 
 
 def encoded(topics: list[str | None]) -> pa.RecordBatch:
-    """Four messages as they are staged."""
+    """Returns four encoded messages as a stager writes them."""
     n = len(topics)
     columns = [topics, [b"k"] * n, [b"v"] * n, [0] * n, [b"o"] * n]
     return pa.record_batch(
@@ -57,13 +57,15 @@ def encoded(topics: list[str | None]) -> pa.RecordBatch:
 
 
 def rows(*values: str) -> pa.RecordBatch:
-    """The rows that they were made from."""
+    """Returns the rows of the encoded messages."""
     return pa.record_batch({"v": pa.array(values)})
 
 
 def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
-    """With several topics it is asked for each, with that one's rows and partitions;
-    what it says stands beside the right messages.
+    """A partition function is called for each target topic, with its rows and number of
+    partitions.
+
+    Its result gets to the right messages.
     """
     partition_function = PartitionFunction(
         function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None
@@ -76,7 +78,9 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
 
 
 def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None:
-    """It is pickled with the file's text, so that all tasks of a run use the same text."""
+    """A partition function is pickled with its file's text, so that all tasks of a run use the
+    same text.
+    """
     partition_function = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
     pickled = pickle.dumps(partition_function)
     (tmp_path / "where.py").unlink()
@@ -108,8 +112,9 @@ def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None
 def test_what_is_no_partition_refuses_the_window(
     tmp_path: Path, body: str, offset: int, says: str
 ) -> None:
-    """Length, range and type are checked; the error names the topic, where the row was
-    read, and no value of it.
+    """A partition function's result is checked for length, range and type.
+
+    The error names topic and source offset, and no value.
     """
     text = f"import numpy as np, pyarrow as pa\ndef place(keys, rows, partitions):\n    {body}\n"
     partition_function = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
@@ -134,7 +139,7 @@ def test_what_is_no_partition_refuses_the_window(
     ],
 )
 def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
-    """The error says what is missing, and how a function is named."""
+    """The error for a missing partition function names it, and shows how to refer to a function."""
     function(tmp_path, BY_LENGTH)
     partition_function = PartitionFunction(
         FunctionReference(reference, tmp_path), {"out": 2}, "out"
@@ -147,14 +152,12 @@ def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str)
 
 
 def java_partition(key: bytes, partitions: int) -> int:
-    """Where Java's producer puts a key: `Utils.toPositive(Utils.murmur2(key)) %
-    partitions`, written anew.
-    """
+    """Computes Java's partition: `Utils.toPositive(Utils.murmur2(key)) % partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's MurmurHash2 with Kafka's seed, unsigned."""
+    """Computes Austin Appleby's MurmurHash2 with Kafka's seed, as an unsigned number."""
     mix, word = 0x5BD1E995, 0xFFFFFFFF
     digest = 0x9747B28C ^ len(data)
     aligned_length = len(data) // 4 * 4
@@ -169,7 +172,7 @@ def murmur2(data: bytes) -> int:
 
 
 def test_the_oracle_has_javas_numbers() -> None:
-    """The numbers of `UtilsTest.testMurmur2` in Kafka's own tests."""
+    """The test's murmur2 has the numbers of `UtilsTest.testMurmur2` in Kafka's own tests."""
     hash_by_key = {
         b"21": -973932308,
         b"foobar": -790332482,
@@ -179,7 +182,7 @@ def test_the_oracle_has_javas_numbers() -> None:
 
 
 def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
-    """A prepared table of one topic, whose key is the column `k`."""
+    """Returns a prepared table of one topic, whose key is the column `k`."""
     options = KafkaOptions(
         (topic,),
         f"{topic}.windrow",
@@ -196,7 +199,10 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
-    """With `key-hash` a key's partition is Java's; messages whose key is null go to one."""
+    """With `key-hash` a key's partition is Java's.
+
+    All messages with a null key go to one partition.
+    """
     topic = create_topic(kafka, 7)
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
     sink = table(kafka, tmp_path, topic, partitioner="key-hash")
@@ -209,7 +215,9 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None:
-    """The function gets the topic's number of partitions."""
+    """A partition function gets the topic's number of partitions, and each message goes to the
+    partition that it returns.
+    """
     topic = create_topic(kafka, 4)
     sink = table(
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)
@@ -227,8 +235,12 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: Path) -> None:
-    """1 A window's splits are published.  2 The run dies.  3 Its retry is told other
-    partitions: all is there once.
+    """A partition function may give other partitions at the retry; every message is still there
+    once.
+
+    1. A window's splits are published.
+    2. The run dies.
+    3. Its retry gets other partitions.
     """
     constant = (
         "import numpy as np\ndef place(keys, rows, partitions):\n    return np.full(len(keys),"
@@ -242,7 +254,7 @@ def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: P
     sink.prepare()
 
     class DiedError(Exception):
-        """In the place of a kill."""
+        """The error that ends a run like a kill."""
 
     def dies() -> None:
         raise DiedError

@@ -1,4 +1,4 @@
-"""Parts of a window: which splits share a transaction."""
+"""Parts of a window: the splits that share a transaction."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def plan(*splits: tuple[int, int, int]) -> Any:
 
 
 def test_small_splits_share_a_transaction() -> None:
-    """Parts stay below a limit; all splits of a topic-partition are in one part."""
+    """A part stays below a limit, and all splits of a topic-partition are in one part."""
     assert chains(plan((0, 0, 10), (1, 0, 10), (1, 10, 20))) == [[(0, 1, 2)]]
     half = SMALL * 2 // 3
     assert chains(plan((0, 0, half), (1, 0, half), (2, 0, 5))) == [[(0,)], [(1, 2)]]
 
 
 def test_large_ones_follow_each_other() -> None:
-    """Those of one topic-partition in their order, whatever the plan's; other
-    topic-partitions beside them.
+    """Large splits of a topic-partition follow each other by offset, beside other
+    topic-partitions.
     """
     assert chains(plan((0, SMALL, 2 * SMALL), (0, 0, SMALL), (1, 0, 5))) == [[(1,), (0,)], [(2,)]]
 
@@ -41,7 +41,9 @@ def test_each_split_is_in_one_transaction() -> None:
 
 
 def test_who_runs_beside_another_has_other_ids() -> None:
-    """The parts of a window, and two tables of one pipeline: one id would fence the other."""
+    """Parts of a window, and two tables of one pipeline, have different transactional ids,
+    because one id would fence the other.
+    """
     both = plan(*((p, 0, SMALL) for p in range(3)))
     both.window = window(0)
     ids = [

@@ -1,5 +1,5 @@
-"""Rows as Protobuf: to the byte what Protobuf's own library writes, and what windrow's
-own reader reads.
+"""Rows as Protobuf messages: the bytes are those of Protobuf's own library, and windrow's own
+decoder reads them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.
 
 
 class Every(pp.DataFrameModel):
-    """A column of each type that a message can have, of the scalars with presence and without."""
+    """A column of each type that a message can have; scalars with and without presence."""
 
     tiny: pl.Int8
     small: pl.Int16 = pp.Field(nullable=True)
@@ -128,12 +128,12 @@ ROWS = st.fixed_dictionaries(VALUES).map(
 
 @cache
 def message_class() -> Any:
-    """Compiles the class of messages of `Every` from its schema."""
+    """Compiles the message class of `Every` from its schema."""
     return protobuf_class(schema_text(SCHEMA, "any.Every"))
 
 
 def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
-    """Encodes the message of each row."""
+    """Returns the Protobuf message of each row."""
     payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
@@ -141,7 +141,7 @@ def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def fill(message: Any, row: Mapping[str, Any], kind: Any) -> None:
-    """Puts a row's values into an empty message, by Protobuf's own library."""
+    """Puts a row's values into an empty message, with Protobuf's own library."""
     for field in kind:
         if row[field.name] is not None:
             put(message, field.name, row[field.name], field.type)
@@ -170,7 +170,7 @@ def put(message: Any, name: str, value: Any, kind: Any) -> None:
 
 
 def fill_message(message: Any, value: Any, kind: Any) -> None:
-    """Puts a struct, or an instant, into an empty message."""
+    """Puts a struct or a timestamp into an empty message."""
     if pa.types.is_struct(kind):
         fill(message, value, kind)
     else:
@@ -178,7 +178,7 @@ def fill_message(message: Any, value: Any, kind: Any) -> None:
 
 
 def stamp(message: Any, instant: datetime) -> None:
-    """Puts an instant into a Timestamp."""
+    """Puts a timestamp into a Timestamp message."""
     message.seconds, message.nanos = (
         pa.scalar(instant).cast(pa.int64()).as_py() // 1_000_000,
         instant.microsecond * 1000,
@@ -188,11 +188,10 @@ def stamp(message: Any, instant: datetime) -> None:
 @settings(max_examples=examples(50))
 @given(st.lists(ROWS, min_size=1, max_size=4), st.integers(0, 2))
 def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int) -> None:
-    """Any value of any type, also in a batch that is cut out of a longer one: the bytes
-    of Protobuf's own serializer.
+    """The bytes of any value, also from a slice of a longer batch, are those of Protobuf's own
+    serializer.
 
-    But for the order of a map's entries, which has no meaning: so all that is different
-    may be another order.
+    Only the order of a map's entries may differ, because it has no meaning.
     """
     batch = pa.RecordBatch.from_pylist([*rows[:1] * cut, *rows], schema=SCHEMA).slice(cut)
     expected = [message_class()() for _ in rows]
@@ -222,9 +221,7 @@ def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int
 @settings(max_examples=examples(50))
 @given(st.lists(ROWS, min_size=1, max_size=5))
 def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
-    """A table that was published comes back by windrow's own decoder, value for value;
-    none is refused, by neither side.
-    """
+    """windrow's own decoder reads back each published value. Neither side refuses one."""
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert misfit({name: batch[name] for name in SCHEMA.names}) is None
     decoded = protobuf_batch_decoder(message_class().DESCRIPTOR, EVERY).decode(
@@ -235,8 +232,9 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
 
 
 def test_the_schema_says_what_columns_are() -> None:
-    """Numbered in their order; presence where there may be null, and within structs;
-    messages are named so that nothing has two names.
+    """Fields are numbered in column order.
+
+    Nullable columns and fields of structs have presence, and message names don't clash.
     """
     inner = pa.struct([pa.field("order", pa.struct([pa.field("x", pa.int32())]))])
     columns = pa.schema(
@@ -327,13 +325,17 @@ NESTED = pa.list_(pa.list_(pa.int64()))
     ],
 )
 def test_what_protobuf_has_no_words_for(fields: list[pa.Field], says: str) -> None:
-    """The error names the column, before anything is written."""
+    """A column that Protobuf can't represent is refused with its name before anything is
+    written.
+    """
     with pytest.raises(NoCounterpartError, match=says):
         schema_text(pa.schema(fields), "R")
 
 
 def test_a_package_that_would_hide_googles() -> None:
-    """Google's type of instants couldn't be found from within such a package."""
+    """A package name that hides Google's own types is refused, because the Timestamp type
+    couldn't be found.
+    """
     with pytest.raises(NoCounterpartError, match="hides Google's own types"):
         schema_text(pa.schema([pa.field("id", pa.int64())]), "my.google.R")
 
@@ -379,8 +381,8 @@ FULL = {"l": [{"m": [("k", 1)]}]}
     ],
 )
 def test_what_a_message_can_not_say(kind: pa.DataType, good: Any, bad: Any, says: str) -> None:
-    """The rows with it are told, with the way to it, also in a batch that is cut out of
-    a longer one; other rows aren't in the way.
+    """Rows with a value that a message can't hold are found, with its path, also in a slice of
+    a longer batch.
     """
     column = pa.array([bad, good, good, bad, bad], kind)
     misfits = misfit({"id": pa.array(range(4)), "c": column.slice(1)})
@@ -391,13 +393,14 @@ def test_what_a_message_can_not_say(kind: pa.DataType, good: Any, bad: Any, says
 
 
 def value(columns: tuple[str, ...]) -> RegistrySerializer:
-    """A value of which a registry has the schema."""
+    """Returns a value serializer whose schema has an id in the registry."""
     return RegistrySerializer("protobuf-confluent", columns, "R", Subjects(), schema_id=1)
 
 
 def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
-    """While it is staged, where nothing is published yet; the error says from which
-    message the row came.
+    """A row that can't be written refuses its window at staging, before anything is published.
+
+    The error names the source offset.
     """
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
@@ -424,7 +427,9 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
 
 
 def test_a_delete_has_no_value_to_say() -> None:
-    """Its columns are null, and it is a message without a value."""
+    """A delete has null columns, but is a message without a value, so its columns are not
+    checked.
+    """
     tags = pa.array([None, ["a"], None], pa.list_(pa.string()))
     batch = pa.record_batch({"id": [1, 2, 3], "tags": tags, DELETED: [True, False, True]})
     encoder = encoder_of(value(("id", "tags")), key=value(("id",)), primary_key=("id",))
@@ -441,7 +446,7 @@ def test_a_delete_has_no_value_to_say() -> None:
 
 
 def test_instants_before_1970() -> None:
-    """Their nanoseconds count forwards, as Timestamp has it."""
+    """Nanoseconds of a timestamp before 1970 count forwards, as Timestamp requires."""
     instant = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
     message = protobuf_class(
         schema_text(pa.schema([pa.field("at", pa.timestamp("us", "UTC"))]), "R")

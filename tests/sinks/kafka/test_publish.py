@@ -1,4 +1,6 @@
-"""Messages as they arrive; what a topic doesn't take; what hides the control topic's end."""
+"""Published messages: their content, messages that a topic refuses, and records that hide the
+control topic's end.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,7 @@ ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 def stage_rows(
     sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]
 ) -> tuple[Receipt, list[Staged]]:
-    """A window whose first split has these rows, one for each of its messages, and
-    whose second has none.
-    """
+    """Stages a window: one row for each message of the first split, and none for the second."""
     planned = plan(sink, 0, (0, len(rows)))
     first, second = planned.splits
     stager = sink.stager(planned, 0, "a1")(first)
@@ -92,7 +92,7 @@ def stage_rows(
 
 
 def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
-    """A prepared table of several topics."""
+    """Returns a prepared table of several topics."""
     options = KafkaOptions(
         tuple(topics),
         f"{topics[0]}.windrow",
@@ -109,8 +109,9 @@ def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
 
 
 def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
-    """Keys, values and headers to the byte, null and empty apart; each in its topic, in
-    order, at the time of its message.
+    """Keys, values and headers are exact; null and empty differ.
+
+    Each message is in its topic, in order, with the time of its source message.
     """
     first_topic, second_topic = create_topic(kafka, 3), create_topic(kafka, 1)
     rows = [
@@ -141,8 +142,9 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packs", ["uncompressed", "snappy", "zstd", "lz4"])
 def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, packs: str) -> None:
-    """It holds what comes of that to the topic's max.message.bytes, too: batches fit all
-    the same, though LZ4 made less of them.
+    """Batches fit a topic whose broker compresses again, although LZ4 made them smaller.
+
+    Such a broker checks max.message.bytes on the batches that it writes.
     """
     topic = create_topic(kafka, 1, {"compression.type": packs})
     sink = table(kafka, tmp_path, [topic])
@@ -154,7 +156,7 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
 
 
 def stage_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
-    """A sink, its topic, and three staged rows, of which the topic doesn't take the second."""
+    """Returns a sink, its topic, and three staged rows; the topic refuses the second."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small])
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
@@ -166,8 +168,9 @@ def stage_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
 
 
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> None:
-    """It is named by where it was read from, and nothing of its split is visible; once
-    the topic takes it, all of it is.
+    """A refused message is named by its source offset, and nothing of its split is visible.
+
+    Once the topic accepts it, all is.
     """
     sink, small, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
@@ -185,8 +188,10 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> N
 def test_a_message_that_the_client_has_no_room_for(
     kafka: str, tmp_path: Path, delivery: Delivered, more: int
 ) -> None:
-    """It is never sent, whatever the topic takes. It is named by where its row was read, instead
-    of waited for until the client's queue has room.
+    """A message larger than the client's buffer is refused with its source offset, without
+    waiting for room in the client's queue.
+
+    It is never sent, whatever the topic's limit is.
     """
     topic = create_topic(kafka, 1, {"max.message.bytes": "100000000"})
     sink = table(kafka, tmp_path, [topic], delivery=delivery)
@@ -201,8 +206,11 @@ def test_a_message_that_the_client_has_no_room_for(
 def test_a_refused_message_is_named_though_its_transaction_breaks_first(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 Messages are sent, and no report has come.  2 The topic refuses one: librdkafka breaks the
-    transaction, then reports the message.  3 The broken transaction is seen before the report.
+    """A refused message is named although its transaction fails first.
+
+    1. Messages are sent, and no report has come.
+    2. The topic refuses one. librdkafka first fails the transaction, then reports the message.
+    3. The sink sees the failed transaction before the report.
     """
     check, broken_kinds, library = (
         TransactionalProducer.refuse_broken,
@@ -239,8 +247,8 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
 def test_a_record_that_the_control_topic_does_not_take(
     kafka: str, admin: AdminClient, tmp_path: Path
 ) -> None:
-    """No try helps against a setting: it is refused, with the setting, and nothing of
-    the window is visible.
+    """A record that the control topic refuses isn't tried again: the error names the setting,
+    and nothing of the window is visible.
     """
     topic = create_topic(kafka, 1)
     settings = {"cleanup.policy": "compact", "max.message.bytes": "250"}
@@ -257,8 +265,9 @@ def test_a_record_that_the_control_topic_does_not_take(
 
 
 def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: Path) -> None:
-    """Nobody synced it, so after a loss of power it may be as long as ever and have
-    zeros in it, where Arrow still reads it.
+    """A staged file whose bytes became zeros publishes nothing, although Arrow can read it.
+
+    Staged files are not synced, so a loss of power can do that and keep the file's length.
     """
     topic = create_topic(kafka, 1)
     sink = table(kafka, tmp_path, [topic])
@@ -275,7 +284,9 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
 
 
 def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None:
-    """Descending offsets, as a page of zeros makes them, never reach compiled code."""
+    """Descending offsets in a staged file, as in a page of zeros, are refused before they reach
+    compiled code.
+    """
     offsets = pa.array([0, 4, 0, 6], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"abcdef")])
     with (
@@ -302,8 +313,9 @@ def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
 def test_a_split_that_fails_lets_no_other_begin(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster that is gone is waited for once, not once for each split; what was
-    staged is published by the next attempt.
+    """After one split fails because the cluster is gone, no other split begins.
+
+    The next attempt publishes the staged messages.
     """
     monkeypatch.setattr(transactions, "SMALL", 1)
     sink = sink_at(create_location(kafka, str(tmp_path / "staging")))
@@ -326,7 +338,7 @@ def test_a_split_that_fails_lets_no_other_begin(
 def test_a_receipt_in_several_chunks(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read back to the byte, by another process, too."""
+    """A receipt in several chunks is read back exactly, also by another process."""
     monkeypatch.setattr(control_records, "CHUNK_BYTES", 700)
     location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
@@ -338,8 +350,10 @@ def test_a_receipt_in_several_chunks(
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path: Path) -> None:
-    """What lies behind it in the control topic can't be seen: a split may be published
-    already, so none is published until it is over.
+    """An open transaction of another program in the control topic stops the publication until
+    it is over.
+
+    Records after it can't be read, and one may say that a split is published already.
     """
     location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
@@ -360,8 +374,10 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
 def test_a_broker_that_does_not_know_the_control_topic_yet(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window is published though a broker that just started answers that there is no
-    control topic: the table counts as gone only once the answer is confirmed.
+    """A window is published even if a broker that just started answers that there is no control
+    topic.
+
+    The table counts as gone only after that answer is confirmed.
     """
     monkeypatch.setattr(timeouts, "APART_SECONDS", 0.01)
     sink = table(kafka, tmp_path, [create_topic(kafka, 1)])
@@ -381,13 +397,13 @@ def test_a_broker_that_does_not_know_the_control_topic_yet(
 
 
 def committed_now(kafka: str, sink: Any) -> list[Any]:
-    """The committed messages of the table's one topic."""
+    """Returns the committed messages of the table's one topic."""
     return list(read_committed(kafka, sink.options.topics[0]))
 
 
 def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path) -> None:
-    """A `transaction_timeout` below the time that a client waits for one answer is
-    kept, not refused by librdkafka.
+    """A `transaction_timeout` shorter than a client's request timeout is used, and librdkafka
+    doesn't refuse it.
     """
     sink = open_sink(
         create_location(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15)
@@ -400,8 +416,9 @@ def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path)
 def test_who_looks_behind_a_commit_sees_it(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    """Kafka answers before the control topic's marker is there: the commit waits for
-    it, and is done all the same if it can't look.
+    """A look right after a commit sees it: the commit waits for the control topic's marker.
+
+    It is done even if it can't look. Kafka answers a commit before the marker is there.
     """
     sink = open_sink(create_location(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
@@ -430,10 +447,13 @@ def test_who_looks_behind_a_commit_sees_it(
 def test_a_receipt_comes_behind_its_rows(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """1 Another's transaction is open.  2 A window is published behind it.  3 Its
-    receipt isn't there before its rows can be read.
+    """A receipt isn't visible before its rows can be read.
 
-    The twin that doesn't wait tells of rows that nobody can read yet.
+    The twin that doesn't wait has a receipt of unreadable rows.
+
+    1. Another program's transaction is open.
+    2. A window is published after it.
+    3. The receipt waits until readers see the rows.
     """
     location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)

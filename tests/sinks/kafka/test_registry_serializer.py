@@ -1,5 +1,5 @@
-"""Messages whose schemas a registry has: which subject, which id, and what a consumer
-makes of them.
+"""Messages with schemas in a registry: the subjects, the ids, and the values that a consumer
+reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def serializer(
     register: bool = True,
     written: RegisteredFormat = "avro-confluent",
 ) -> RegistrySerializer:
-    """A serializer of one column."""
+    """Returns a serializer of one column."""
     return RegistrySerializer(
         written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register
     )
@@ -51,8 +51,9 @@ def serializer(
 def test_under_which_subjects(
     schema_registry: RegistryServer, strategy: Strategy, subjects: list[str]
 ) -> None:
-    """Those of the naming strategies that consumers know, of each topic; messages begin
-    with the id, whichever subject it is under.
+    """Schemas are registered under the subjects of each naming strategy, for each topic.
+
+    Messages begin with the schema's id.
     """
     schema_registry.register("another", "{}")
     registered = serializer(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
@@ -64,9 +65,7 @@ def test_under_which_subjects(
 
 
 def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> None:
-    """However often it is registered a schema has one id, also after others: what a
-    retry writes is byte for byte what was written.
-    """
+    """A schema that is registered again has the same id, so a retry writes the same bytes."""
     registry = Registry(schema_registry.url)
     first = serializer().registered(ROWS, ["a"], registry)
     serializer().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
@@ -75,8 +74,9 @@ def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> No
 
 
 def test_without_registering(schema_registry: RegistryServer) -> None:
-    """Who may not register finds what somebody else registered; nothing there is a
-    mistake, which shows the schema to register.
+    """A sink that may not register uses a schema that is registered.
+
+    A missing one raises SpecError, which shows the schema.
     """
     registry, lookup = Registry(schema_registry.url), serializer(register=False)
     with pytest.raises(
@@ -88,13 +88,14 @@ def test_without_registering(schema_registry: RegistryServer) -> None:
     id_ = schema_registry.register("a-value", lookup.schema_of(ROWS))
     assert lookup.registered(ROWS, ["a"], registry).schema_id == id_
     schema_registry.register("b-value", "{}")
-    with pytest.raises(SpecError, match="subject b-value"):  # a subject with other schemas
+    with pytest.raises(SpecError, match="subject b-value"):  # this subject has only other schemas
         lookup.registered(ROWS, ["b"], registry)
 
 
 def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> None:
-    """The registry judges that, and nothing is written that readers can't read; one
-    that is down is asked again another time.
+    """A schema that the registry finds incompatible raises SpecError, and nothing is written.
+
+    A registry that is down raises UnreachableError.
     """
     refusal = (
         b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier'
@@ -112,8 +113,10 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
 
 
 def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
-    """The doctor's question: it is put for each topic's subject, and nothing is
-    registered; who may not register needs the schema there.
+    """Doctor asks for each topic's subject whether the schema would be accepted, and registers
+    nothing.
+
+    A sink that may not register needs the schema there.
     """
     registry, unregistered = (
         Registry(schema_registry.url, section="sink"),
@@ -143,7 +146,9 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
 
 
 def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) -> None:
-    """One that is asked for what is written is the sink's, and nothing was decoded."""
+    """A failure of the sink's registry names the setting of the sink, one of the source's
+    registry that of the source.
+    """
     registry = Registry(schema_registry.url, retries=0, section="sink")
     schema_registry.stop()
     with pytest.raises(UnreachableError) as refused:
@@ -158,9 +163,7 @@ def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) ->
 
 
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
-    """A registry that has two ids for one schema can't be gone by where one message
-    form goes to two topics.
-    """
+    """A registry with two ids for one schema is refused if one serializer writes to two topics."""
     schema_registry.faults = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
     with pytest.raises(
         SpecError, match="different ids for one schema under the subjects a-value, b-value"
@@ -169,7 +172,7 @@ def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
 
 
 def test_nothing_is_encoded_without_an_id() -> None:
-    """Nobody could read a message without the id of its schema."""
+    """Encoding without a schema id raises BugError, because no consumer could read the message."""
     with pytest.raises(BugError):
         serializer().encoded(BATCH)
     with pytest.raises(BugError):
@@ -180,14 +183,15 @@ def test_nothing_is_encoded_without_an_id() -> None:
     ("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")]
 )
 def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
-    """The error says whether the key or the value has it."""
+    """The error for a column without a counterpart says whether the key or the value has it."""
     with pytest.raises(SpecError, match=f"value can't be written as {name}: id is uint64"):
         serializer(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
 
 
 def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) -> None:
-    """Behind the id stands a byte 0, for the first message of the file; the registry is
-    told that the schema is Protobuf's.
+    """After the id comes a byte 0 for the file's first message.
+
+    The registry gets the schema type PROTOBUF.
     """
     registered = serializer(written="protobuf-confluent").registered(
         ROWS, ["a"], Registry(schema_registry.url)
@@ -213,8 +217,8 @@ SINK = (
 def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
     stage: Stage, kafka: str, schema_registry: RegistryServer, written: str
 ) -> None:
-    """From its spec to a consumer with Confluent's own deserializer, keys and values;
-    the window is not published twice.
+    """Keys and values of a pipeline are read by Confluent's own deserializer, and the window is
+    not published twice.
     """
     topic, spec = create_topic(kafka, partitions=2), Path(stage.spec)
     more = (
@@ -252,7 +256,7 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
 
 
 def sink_check(stage: Stage, code: int) -> Any:
-    """What the doctor says of the sink, where it ends with that code."""
+    """Returns doctor's check of the sink; doctor must end with the exit code `code`."""
     return next(
         check
         for check in stage.json("doctor", stage.spec, code=code)["checks"]
@@ -291,7 +295,7 @@ def sink_check(stage: Stage, code: int) -> Any:
     ],
 )
 def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
-    """With their places, before anybody is asked."""
+    """Mistakes in the spec are reported with their places, before any server is asked."""
     spec = Path(stage.spec)
     stage.write()
     spec.write_text(

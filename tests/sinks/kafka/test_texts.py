@@ -1,4 +1,4 @@
-"""Columns as JSON and as headers, and back."""
+"""Columns as JSON texts and as headers, and back."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ COLUMNS = {
 
 @pytest.mark.parametrize("cut", [0, 1])
 def test_every_type_comes_back(cut: int) -> None:
-    """Any column of any type is JSON, which anybody's parser reads, and comes back as
-    it was; also cut out of a longer one.
+    """A column of any type becomes JSON that other parsers read, and comes back unchanged, also
+    from a slice.
     """
     columns = {name: column.slice(cut) for name, column in COLUMNS.items()}
     texts = json_objects(columns).to_pylist()
@@ -95,7 +95,7 @@ def test_every_type_comes_back(cut: int) -> None:
     )
 )
 def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
-    """Instants of all years are written as NumPy writes them."""
+    """Timestamps of all years are written as NumPy writes them."""
     column = pa.array(moments, pa.timestamp("us"))
     expected = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
     assert [json.loads(text)["t"] for text in json_objects({"t": column}).to_pylist()] == expected
@@ -114,7 +114,11 @@ def test_what_is_not_a_number_is_a_text() -> None:
 
 
 def test_headers_have_texts_and_bytes_as_they_are() -> None:
-    """An instant is in epoch milliseconds, null is null, all else as in JSON."""
+    """A header has texts and bytes unchanged, timestamps in epoch milliseconds, and other
+    values as in JSON.
+
+    Null is null.
+    """
     assert header_texts(pa.array(["é", None])).to_pylist() == ["é".encode(), None]
     assert header_texts(pa.array([b"\xff"])).to_pylist() == [b"\xff"]
     assert header_texts(pa.array([MOMENTS[1]], pa.timestamp("us", "UTC"))).to_pylist() == [

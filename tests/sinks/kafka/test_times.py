@@ -1,4 +1,7 @@
-"""A message's time is the row's, or the row is refused before anything is published."""
+"""A message's time is its row's time.
+
+A row with an impossible time is refused before anything is published.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,9 @@ def rows(times: list[datetime | None]) -> pa.RecordBatch:
 def test_a_time_that_no_message_can_have_is_refused(
     tmp_path: Path, time: str, early: datetime
 ) -> None:
-    """The client takes 0 for none and would write the present: while the window is
-    staged it is told where the row was read.
+    """A time of 1970-01-01 or earlier is refused at staging, with the source offset.
+
+    The client takes 0 for "no time", and would write the current time.
     """
     encoder, times = (
         encoder_of(PlainSerializer("string", ("v",)), staging=str(tmp_path), time=time),

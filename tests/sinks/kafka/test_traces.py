@@ -1,5 +1,5 @@
-"""The model of Kafka's protocol doesn't drift from the code: what the real sink asks of
-a real broker in races and deaths, it can ask.
+"""The model of Kafka's protocol against the code: the model can do each step that the real sink
+does in races and deaths.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = ["recorder"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
 TRIES = 4
-"""Number of times that a run of the model begins again."""
+"""Number of times that a run of the model starts again."""
 
 
 @pytest.fixture
 def location(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prepared table, whose windows share their transactional ids."""
+    """The location of a prepared table whose windows share their transactional ids."""
     location = create_location(kafka, str(tmp_path / "staging"), pool=1)
     sink_at(location).prepare()
     record_the_wire(monkeypatch)
@@ -59,7 +59,7 @@ def location(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
 def open_recorded(
     location: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka
 ) -> Any:
-    """Opens a run's sink, recorded."""
+    """Opens the recorded sink of a run."""
     return open_sink(location, kind).listen(recorder, who)
 
 
@@ -71,7 +71,7 @@ def run(location: str, recorder: Recorder, who: str, crash: str = "") -> None:
 
 
 def patient(name: str) -> Scenario:
-    """A scenario whose runs give up on a look, and begin again, as the real ones do."""
+    """Returns a scenario whose runs give up a look and start again, as the real ones do."""
     scenario = FencedIds().scenarios[name]
     world = scenario.world._replace(store=scenario.world.store._replace(gives_up=True))
     return scenario._replace(
@@ -80,7 +80,7 @@ def patient(name: str) -> Scenario:
 
 
 def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
-    """The trace, once the model has followed all of it."""
+    """Asserts that the model can follow the whole trace, and returns the trace."""
     return traced.follow_trace(FencedIds(), recorder, patient(scenario))
 
 
@@ -90,7 +90,11 @@ def refused(recorder: Recorder) -> Sequence[Event]:
 
 
 def test_one_run_is_followed(location: str, recorder: Recorder) -> None:
-    """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
+    """The model follows one run.
+
+    The run glances at the control topic. For each split it fences, looks and writes. Then it
+    looks and waits; it fences, looks, and writes the receipt.
+    """
     sink = open_recorded(location, recorder, "A")
     assert isinstance(commit_window(sink), Done)
     split = ["init", "control", "send", "end"]
@@ -107,7 +111,9 @@ def test_one_run_is_followed(location: str, recorder: Recorder) -> None:
 def test_splits_at_the_same_time_are_followed(
     location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look after a fence waits until the other transaction is decided, if it has written."""
+    """The model follows splits at the same time: a look after a fence waits until the other
+    transaction is decided.
+    """
     monkeypatch.setattr(store, "PARALLEL", 2)
     assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
     follow_recorded(recorder)
@@ -115,8 +121,8 @@ def test_splits_at_the_same_time_are_followed(
 
 @pytest.mark.parametrize("where", ["before a fence", "behind messages", "before the receipt"])
 def test_a_race_is_followed(location: str, recorder: Recorder, where: str) -> None:
-    """B runs from beginning to end before A's first fence, when A's rows are written,
-    or before A's receipt; A hears of it.
+    """The model follows a race: B runs before A's first fence, after A's rows are written, or
+    before A's receipt, and A finds B's commit.
     """
     first = open_recorded(location, recorder, "A")
 
@@ -134,7 +140,9 @@ def test_a_race_is_followed(location: str, recorder: Recorder, where: str) -> No
 
 
 def test_two_windows_are_followed(location: str, recorder: Recorder) -> None:
-    """The splits of B's window are published; A's window comes before its receipt."""
+    """The model follows two windows: B's splits are published, and A's window comes before B's
+    receipt.
+    """
     first, second = open_recorded(location, recorder, "A"), open_recorded(location, recorder, "B")
     dying = open_recorded(location, recorder, "B")
     before_fence(dying, lambda: pytest.fail("it dies before the receipt"), of_receipt=True)
@@ -151,12 +159,12 @@ def test_two_windows_are_followed(location: str, recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("point", ["split.before", "split.after", "commit.before", "commit.after"])
 def test_a_kill_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
-    """A is killed right before or behind a commit; B ends what A left open, and finds
-    what is decided.
+    """The model follows a kill right before or after a commit: B ends A's open transaction, and
+    finds A's commits.
     """
     assert is_killed(run, location, recorder, "A", f"{point}:kill")
     sink = open_recorded(location, recorder, "B")
-    if point.endswith("after"):  # the broker answers a commit before its markers are in the logs
+    if point.endswith("after"):  # a broker answers a commit before its markers are in the logs
         for topic in (*sink.options.topics, sink.options.control):
             until_decided(sink.connection.servers, topic)
     assert isinstance(commit_window(sink), AlreadyDone if point == "commit.after" else Done)
@@ -168,8 +176,8 @@ def test_a_kill_is_followed(location: str, recorder: Recorder, point: CrashPoint
 
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
 def test_a_zombie_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
-    """A is stopped before a commit, and B commits the window; A wakes, its commit is
-    refused, and it finds B's receipt.
+    """The model follows a zombie: A is stopped before a commit, B commits the window, and A's
+    commit is refused when it wakes.
     """
     first = start_process(run, location, recorder, "A", f"{point}:stop")
     try:
@@ -190,7 +198,9 @@ def test_a_zombie_is_followed(location: str, recorder: Recorder, point: CrashPoi
 def test_a_lost_answer_is_followed(
     location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
 ) -> None:
-    """Whether the commit arrived or not, the sink fences again, and writes what isn't there."""
+    """The model follows a commit with a lost answer: the sink fences again, and writes only
+    what isn't there.
+    """
     commit_, commits_ = TransactionalProducer.commit, count()
 
     def losing(producer: TransactionalProducer) -> None:
@@ -210,7 +220,9 @@ def test_a_lost_answer_is_followed(
 def test_a_commit_that_is_asked_for_again_is_one(
     location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes longer than the client waits for one answer, and is waited for again."""
+    """A commit that takes longer than the client waits for an answer is waited for again, and
+    is one commit in the model.
+    """
     monkeypatch.setattr(producers, "CALL_SECONDS", 0.0)
     calls, retried = list[bool](), TransactionalProducer.retry_call
 
@@ -227,18 +239,18 @@ def test_a_commit_that_is_asked_for_again_is_one(
     assert sum(calls) > 3
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def test_a_look_before_the_fence_is_not_followed(location: str, recorder: Recorder) -> None:
-    """The model fences first, and this twin looks first."""
+    """The model doesn't follow a twin that looks before it fences."""
     commit_window(open_recorded(location, recorder, "A", recorded(LookBeforeFence)))
     first, *_ = refused(recorder)
     assert (first.who, first.name, first.target) == ("A", "control", None)
 
 
 def test_an_id_of_ones_own_is_not_followed(location: str, recorder: Recorder) -> None:
-    """The model fences an id that all attempts share."""
+    """The model doesn't follow a twin with its own transactional id: all attempts share one id."""
     commit_window(open_recorded(location, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
@@ -246,14 +258,14 @@ def test_an_id_of_ones_own_is_not_followed(location: str, recorder: Recorder) ->
 
 
 def test_rows_without_their_record_are_not_followed(location: str, recorder: Recorder) -> None:
-    """The model sends both in one transaction."""
+    """The model doesn't follow a twin that sends rows without their record."""
     commit_window(open_recorded(location, recorder, "A", recorded(NoRecord)))
     first, *_ = refused(recorder)
     assert (first.name, first.target) == ("send", "part 0: ")
 
 
 def test_a_receipt_before_its_rows_is_not_followed(location: str, recorder: Recorder) -> None:
-    """The model waits until readers see the rows."""
+    """The model doesn't follow a twin that writes the receipt before readers see the rows."""
     sink = open_recorded(location, recorder, "A")
     sink.topics.wait_until_seen = lambda _: None
     commit_window(sink)
@@ -264,7 +276,9 @@ def test_a_receipt_before_its_rows_is_not_followed(location: str, recorder: Reco
 def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
     location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model ends it before it publishes anything."""
+    """The model doesn't follow a twin that leaves a dead run's transaction open: it must end
+    before anything is published.
+    """
     assert is_killed(run, location, recorder, "A", "split.before:kill")
     monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
     commit_window(open_recorded(location, recorder, "B"))

@@ -1,4 +1,6 @@
-"""A topic whose messages replace each other by key: its last messages are the table."""
+"""A topic whose messages replace each other by key: the last message of each key is a row of
+the table.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ LOG: list[list[tuple[int, int, int | None]]] = [
     ],
     [(0, 2, None), (1, 3, 31), (0, 5, None), (1, 4, None), (1, 4, 41), (0, 9, None), (1, 9, 92)],
 ]
-"""Per window and message: its partition, its key, and its size; None deletes.
+"""Per window and message: partition, key and size; None deletes.
 
 Key 9 is in both partitions.
 """
@@ -66,8 +68,8 @@ Key 9 is in both partitions.
 def world(
     stage: Stage, kafka: str, more: str, config: Mapping[str, str] | None = None
 ) -> tuple[str, str, str]:
-    """The topic that is written, a pipeline into it, and one with the same messages
-    into a Delta table with that primary key.
+    """Returns the target topic, a pipeline into it, and a pipeline of the same messages into a
+    keyed Delta table.
     """
     topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
@@ -100,7 +102,7 @@ def world(
 
 
 def rows(stage: Stage) -> dict[int, Any]:
-    """The rows of the Delta table by key."""
+    """Returns the rows of the Delta table by key."""
     rows = DeltaTable(str(stage.folder / "lake" / "table")).to_pyarrow_table().to_pylist()
     return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in rows}
 
@@ -112,11 +114,11 @@ def rows(stage: Stage) -> dict[int, Any]:
 def test_a_fold_of_the_topic_is_the_table(
     stage: Stage, kafka: str, schema_registry: RegistryServer, form: str
 ) -> None:
-    """Who keeps the last message of each key, and none where that has no value, has the
-    keyed Delta table of the same messages.
+    """The last message of each key, without deletes, gives the keyed Delta table of the same
+    messages.
 
-    Also of a key that lies in two partitions of the source; a window that is older than
-    a published one is refused, for its messages would come last.
+    This holds for a key in two partitions of the source. A window older than a published one is
+    refused, because its messages would come last.
     """
     asks = f"value: {{format: {form}}}, key: {{columns: [id], format: {form}}}"
     asks += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
@@ -148,8 +150,8 @@ def test_a_fold_of_the_topic_is_the_table(
 def test_other_messages_than_were_published_are_found(
     stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value, or a delete, that isn't what was noted beside it, in the split that has
-    it; only where all is read back.
+    """A value or delete that differs from the recorded checksum is found in its split, but only
+    if all messages are read back.
     """
     _, spec, _ = world(stage, kafka, "transaction_timeout: 1m")
     monkeypatch.setattr(ArrowWriter, "write", record_wrong_checksum(ArrowWriter.write))
@@ -161,7 +163,7 @@ def test_other_messages_than_were_published_are_found(
 
 
 def record_wrong_checksum(write: Any) -> Any:
-    """A broken twin, which records a wrong checksum of a batch."""
+    """Returns a broken twin of `write` that records a wrong checksum of a batch."""
 
     def twin(form: Any, rows: pa.Table) -> None:
         write(form, rows)
@@ -176,8 +178,9 @@ def record_wrong_checksum(write: Any) -> Any:
 def test_what_compaction_took_is_not_lost(
     stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch, policy: str, level: str
 ) -> None:
-    """Of a changelog whose topic Kafka compacts replaced messages may be gone; of any
-    other one they may not.
+    """Messages missing from a compacted changelog may have been replaced, so they are no error.
+
+    In other topics they are.
     """
     _, spec, _ = world(stage, kafka, "transaction_timeout: 1m", config={"cleanup.policy": policy})
     for number in (5, 6):
@@ -204,7 +207,9 @@ def test_what_compaction_took_is_not_lost(
     ("policy", "level"), [("delete", "warn"), ("compact", "ok"), ("compact,delete", "ok")]
 )
 def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, level: str) -> None:
-    """The doctor warns of a topic from which Kafka would delete rows that nothing has replaced."""
+    """Doctor warns of a changelog's topic from which Kafka would delete rows that no message
+    has replaced.
+    """
     topic, spec, _ = world(
         stage, kafka, "transaction_timeout: 1m", config={"cleanup.policy": policy}
     )
@@ -216,7 +221,7 @@ def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, 
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:
-    """It has a key as any other message, and no value."""
+    """A delete has a key like any other message, and no value."""
     batch = pa.record_batch(
         {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
     )
@@ -251,7 +256,9 @@ def test_a_delete_has_a_key_and_no_value() -> None:
     ],
 )
 def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
-    """Settings that could put a key's messages in two partitions, or out of order, are refused."""
+    """Settings that could put a key's messages into two partitions, or out of order, are
+    refused.
+    """
     spec = Path(stage.spec)
     stage.write()
     spec.write_text(

@@ -1,6 +1,6 @@
-"""Broken twins of the Kafka sink, each one step from the real one.
+"""Broken twins of the Kafka sink. Each differs from the real one in one step.
 
-A suite that can't tell them apart proves nothing.
+A test suite that passes with a twin proves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.ingest.sinks.kit.commit.table_store import Answer, Written
 
 
 class _Twin(KafkaBoth):
-    """A sink whose store is broken; `meanwhile` lets the other run act."""
+    """A sink with a broken store; `meanwhile` lets the other run act."""
 
     store: type[FencedStore] = FencedStore
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
@@ -69,7 +69,7 @@ class _WithTurn(FencedStore):
 
 
 class RandomId(_Twin):
-    """Takes a new transactional id for each attempt, which fences nobody."""
+    """Takes a new transactional id for each attempt, so no attempt is fenced."""
 
     store = _WithTurn
 
@@ -96,7 +96,7 @@ class _SeesNothing(FencedStore):
 
 
 class NoRecord(_Twin):
-    """Publishes messages without the record that they are published."""
+    """Publishes messages without the record of their publication."""
 
     store = _SeesNothing
 

@@ -1,5 +1,5 @@
-"""Kafka tables for tests, and a reader of their rows: a consumer that knows nothing of
-windrow reads the topics from the first message to the last.
+"""Kafka tables for tests, and a reader of their rows: a plain consumer reads the topics from
+the first message to the last.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
 
 
 def options_of(topic: str, staging: str, **more: Any) -> KafkaOptions:
-    """Options of a table of one topic."""
+    """Returns options of a table of one topic."""
     return KafkaOptions((topic,), f"{topic}.windrow", staging, **more)
 
 
 def encoder_of(
     value: Serializer, topics: tuple[str, ...] = ("t",), staging: str = "", **more: Any
 ) -> MessageEncoder:
-    """The encoder of a table with these options, without metadata columns."""
+    """Returns the encoder of a table with these options, without metadata columns."""
     return MessageEncoder(KafkaOptions(topics, "t.windrow", staging, value=value, **more))
 
 
 def create_location(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
-    """Makes a target topic, and returns the place of a table that isn't prepared."""
+    """Makes a target topic, and returns the location of a table that isn't prepared."""
     return json.dumps(
         {
             "servers": bootstrap,
@@ -73,12 +73,12 @@ def create_location(bootstrap: str, staging: str, partitions: int = 2, **more: A
 
 
 def sink_at(location: str) -> Any:
-    """Opens the table at a place, as another process does."""
+    """Opens the table at a location, as another process does."""
     return open_sink(location, KafkaBoth)
 
 
 def open_sink(location: str, kind: type[KafkaBoth], **more: Any) -> Any:
-    """Opens the table at a place as a sink of this kind, with more options."""
+    """Opens the table at a location as a sink of this class, with more options."""
     options = json.loads(location)
     return kind(
         ClusterConnection(options["servers"]),
@@ -88,7 +88,7 @@ def open_sink(location: str, kind: type[KafkaBoth], **more: Any) -> Any:
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """Reads all visible rows, a piece per target partition, window and source partition."""
+    """Reads all visible rows, one piece per target partition, window and source partition."""
     rows_by_piece: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for topic in sink.options.topics:
         for message in read_committed(sink.connection.servers, topic):
@@ -103,7 +103,7 @@ Place = tuple[str, int, int]
 
 
 def origin_of(message: ck.Message) -> tuple[Place, str]:
-    """What a message says of where its row was read: the place, and the time."""
+    """Returns the source place of a message's row, and its time, from the origin header."""
     _, _, topic, partition, offset, time = _origin(message)
     return (topic, int(partition), int(offset)), time
 
@@ -113,7 +113,7 @@ def _origin(message: ck.Message) -> list[str]:
 
 
 def header(message: ck.Message, name: str) -> bytes | None:
-    """The one header of that name."""
+    """Returns the value of the only header with that name."""
     (octets,) = (value for key, value in message.headers() or () if key == name)
     return cast("bytes | None", octets)
 
@@ -184,7 +184,7 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
 
 
 def report(location: str, numbers: range) -> Report:
-    """Runs the checker on all windows of the table at a place."""
+    """Runs the checker on all windows of the table at a location."""
     sink = sink_at(location)
     receipts = [c.receipt for c in sink.receipts()]
     return check(

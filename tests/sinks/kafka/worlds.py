@@ -1,4 +1,4 @@
-"""The worlds of Kafka's sink: with each guarantee."""
+"""The test worlds of Kafka's sink, one for each guarantee."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint, crash_point
 
 
 class _Stopping(RandomId):
-    """Another run gets its turn while this one is stopped."""
+    """A twin that is stopped where another run acts."""
 
     def meanwhile(self) -> None:
         crash_point("split.before")
 
 
 def random_id(location: str) -> Any:
-    """What a dead run left open ends by the broker's clock alone."""
+    """Opens a twin. Only the broker's timeout ends the transactions of its dead runs."""
     return open_sink(location, _Stopping, timeout=timedelta(seconds=10))
 
 
@@ -62,14 +62,14 @@ class KafkaWorld(SinkWorld):
 
 
 class AtLeastOnceWorld(KafkaWorld):
-    """What is published is asked after before it is recorded."""
+    """Tables with at-least-once: a run waits for the delivery reports before it records a split."""
 
     more: ClassVar[Mapping[str, Any]] = {"delivery": "at-least-once"}
     twins = (record_first,)
 
 
 class NoGuaranteeWorld(KafkaWorld):
-    """Nothing is asked after."""
+    """Tables without a guarantee: a run doesn't wait for delivery reports."""
 
     more: ClassVar[Mapping[str, Any]] = {"delivery": "none"}
     twins = ()

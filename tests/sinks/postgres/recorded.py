@@ -1,12 +1,12 @@
-"""The PostgreSQL sinks with a recorder at the wire: what a commit says to the server,
-statement by statement; see `tests.protocols.traces`.
+"""PostgreSQL sinks with a recorder of each statement that a commit sends; see
+`tests.protocols.traces`.
 
-A run's statements tell its steps, whatever code sends them:
+The statements of a run, and the steps of the model:
 
-    UPDATE of the targets     lock, once nobody else has it
+    UPDATE of the targets     lock, once no other run has it
     newest receipts           look
-    COPY, INSERT of receipts  insert: they are one step, which nobody sees before the commit; a COPY
-                            is told only if it fails
+    COPY, INSERT of receipts  insert: one step, because no reader sees them before the commit. A
+                              COPY is recorded only if it fails
     COMMIT, ROLLBACK          send_commit, end
 """
 
@@ -34,7 +34,14 @@ from windrow.ingest.sinks.postgres import server
 
 
 class Run:
-    """A run, as the model calls it, and the key of the window that it commits."""
+    """A run.
+
+    Attributes:
+        recorder: the recorder.
+        who: the model's name of the run.
+        window: key of the window that it commits.
+        looked: True after the look.
+    """
 
     def __init__(self, recorder: Recorder, who: str, window: str) -> None:
         self.recorder, self.who, self.window = recorder, who, window
@@ -54,7 +61,7 @@ _STEPS = {
 
 
 class RecordedCursor(psycopg.Cursor[Any]):
-    """Tells of each statement that is a step."""
+    """A cursor that records each statement that is a step."""
 
     def execute(self, query: Any, *args: Any, **more: Any) -> Any:
         run, text = (
@@ -67,15 +74,14 @@ class RecordedCursor(psycopg.Cursor[Any]):
             else next((name for words, name in _STEPS.items() if words in text), None)
         )
         if run is not None and name == "look" and (run.looked or run.window not in str(args)):
-            # it is other windows that are looked at, behind the lock; or it is looked
-            # at again
+            # the look is at other windows, after the lock, or it is a second look
             name = None
         if run is not None and name in {"lock", "look"}:
             run.looked = name == "look"
         if run is None or name is None:
             return super().execute(query, *args, **more)
         if name == "lock":
-            # as the others go on meanwhile, it is tried until nobody else has the lock
+            # the other runs go on meanwhile, so the lock is tried until no other run has it
             with run.recorder.step(run.who, name, once=lambda: self._locks(query, *args)) as reply:
                 reply("ok")
             return self
@@ -115,7 +121,9 @@ class RecordedCursor(psycopg.Cursor[Any]):
         return True
 
     def _newest_attempt(self, window: str) -> str | None:
-        """The attempt of the window's newest receipt, which has just been asked for."""
+        """Returns the attempt of the window's newest receipt, from the answer that was just
+        received.
+        """
         pg_result = self.pgresult
         if pg_result is None:
             return None
@@ -133,7 +141,7 @@ class RecordedCursor(psycopg.Cursor[Any]):
 
 
 class RecordedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Tells of its end, if that takes something back."""
+    """A connection that records its rollback, if a transaction is open."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -153,15 +161,15 @@ class RecordedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def record_the_wire(patch: pytest.MonkeyPatch) -> None:
-    """From now on, in this process."""
+    """Records all later connections in this process."""
     patch.setattr(server, "Connection", RecordedConnection)
 
 
 class RecordedPostgres(Recorded):
-    """Before the sink, with or without a primary key."""
+    """A mix-in before a sink, with or without a primary key."""
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        token = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
+        token = _RUN.set(None)  # a run that calls this one at its turn may be within its own commit
         try:
             super().commit_dead(plan, attempt, staged)
         finally:

@@ -1,5 +1,5 @@
-"""A PostgreSQL table with a primary key: the promises of all such tables, its key in
-the database, and what broken merges come to.
+"""A PostgreSQL table with a primary key: the promises of all keyed tables, its key in the
+database, and broken merges.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ pytestmark = pytest.mark.slow  # starts a server
 
 
 class TestPostgresKeyedTable(KeyedTableContract):
-    """On a real PostgreSQL, where a log costs more time."""
+    """The contract of keyed tables on a real PostgreSQL, with fewer logs, because each takes
+    longer.
+    """
 
     LOGS = 2
 
@@ -48,21 +50,19 @@ class TestPostgresKeyedTable(KeyedTableContract):
 
 @pytest.fixture
 def table(database: str) -> PostgresKeyed:
-    """A new one with the usual key."""
+    """A new table with the usual key."""
     return PostgresKeyed(f"{database}#public.t", KEYS["upsert"])
 
 
 def run(database: str, statement: str) -> list[Any]:
-    """A statement of somebody else's."""
+    """Runs a statement as another client."""
     with psycopg.connect(database, autocommit=True) as connection:
         cursor = connection.execute(sql.SQL(statement))  # type: ignore[arg-type]
         return cursor.fetchall() if cursor.description else []
 
 
 def test_the_database_keeps_each_key_once(database: str, table: PostgresKeyed) -> None:
-    """The key is the table's primary key: who writes beside windrow can't bring one a
-    second time.
-    """
+    """The key is the table's primary key, so another client can't insert it a second time."""
     table.commit(log_of([[Change(A, 1)]]), 0)
     with pytest.raises(psycopg.errors.UniqueViolation):
         run(database, "INSERT INTO t SELECT * FROM t")
@@ -74,8 +74,8 @@ def test_the_database_keeps_each_key_once(database: str, table: PostgresKeyed) -
 
 
 def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: PostgresKeyed) -> None:
-    """A row that another replaces is updated, not deleted: what refers to its key
-    stays, and so do columns of the owner's own.
+    """A row that another replaces is updated, not deleted: foreign keys to it and the owner's
+    own columns stay.
     """
     run(
         database,
@@ -91,8 +91,9 @@ def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: Postgre
 
 @pytest.mark.parametrize("unique", ["PRIMARY KEY (id, shop)", "UNIQUE (id, shop)", ""])
 def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
-    """An empty one is taken over; where it doesn't keep the key unique itself, it gets
-    an index that does.
+    """An empty table of the owner's is taken over.
+
+    If it doesn't keep the key unique, it gets an index that does.
     """
     first_table = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
     assert first_table.held_rows() == {}
@@ -121,8 +122,9 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
     ],
 )
 def test_the_key_is_for_ever(table: PostgresKeyed, other_key: PrimaryKey) -> None:
-    """A table takes no other key, order or mode, and an append nothing of it; the error
-    says which it has.
+    """A table refuses another key, order or mode, and refuses appends.
+
+    The error says which key it has.
     """
     with pytest.raises(SchemaChangedError, match="the primary key shop, id"):
         PostgresKeyedBoth(place_of(table.uri), ROWS, other_key).prepare(OWNER)
@@ -132,8 +134,8 @@ def test_the_key_is_for_ever(table: PostgresKeyed, other_key: PrimaryKey) -> Non
 
 
 def test_a_key_must_fit_the_columns(database: str) -> None:
-    """It is refused before anything is made, with the column; also where a column has a
-    name of windrow's.
+    """A key that doesn't fit the columns, or a reserved column name, is refused before anything
+    is made.
     """
     location = place_of(f"{database}#public.t")
     with pytest.raises(SpecError, match="revision: a column of the key is never null"):
@@ -145,7 +147,7 @@ def test_a_key_must_fit_the_columns(database: str) -> None:
 
 
 def test_tombstones_are_widened_with_the_key(database: str) -> None:
-    """A key of the wider type that was taken out isn't brought back by an older window."""
+    """A deleted key of the wider type isn't brought back by an older window."""
     table = PostgresKeyed(f"{database}#public.t", KEYS["upsert"], rows=NARROW)
     log = log_of(
         [[Change(("a", 1 << 40), 1)]],
@@ -161,8 +163,10 @@ def test_tombstones_are_widened_with_the_key(database: str) -> None:
 
 
 def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> None:
-    """Without them nobody can tell what was taken out: no window goes in, and
-    verification says so.
+    """Without tombstones all windows are refused, because it is unknown which keys were
+    deleted.
+
+    Verification says so.
     """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
     table.commit(log, 1)
@@ -198,8 +202,8 @@ def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> 
 def test_tombstones_that_somebody_changed_are_found(
     database: str, table: PostgresKeyed, change: str, message: str
 ) -> None:
-    """A key fewer or more, another key, place or window: verification reads the tombstones,
-    and holds them against the receipts.
+    """Verification compares the tombstones with the receipts: it finds a missing or extra key,
+    another key, offset or window.
     """
     log = log_of(
         [[Change(A, 1)], [Change(B, 1)]], [[Change(A, None)]], [[Change(B, None)]], [[Change(B, 2)]]
@@ -221,8 +225,8 @@ def test_tombstones_that_somebody_changed_are_found(
     ["UPDATE t SET amount = amount + 1", "DELETE FROM t", "UPDATE t SET _hash = 1, _offset = 9"],
 )
 def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: str) -> None:
-    """A value, a row, a coordinate: verification reads the values themselves, and takes
-    no stored hash for them.
+    """Verification finds any value, row or coordinate that another client changed: it reads the
+    values, and doesn't trust stored hashes.
     """
     table.commit(log_of([[Change(A, 1)]]), 0)
     run(database, change)
@@ -230,8 +234,10 @@ def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: 
 
 
 def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: PostgresKeyed) -> None:
-    """Where the table only marks what is deleted, a key would have a row and a tombstone:
-    nothing is committed.
+    """A table whose trigger only marks deleted rows refuses the window, and nothing is
+    committed.
+
+    The key would have both a row and a tombstone.
     """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
     table.commit(log, 0)
@@ -249,7 +255,10 @@ def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: Pos
 def test_a_trigger_that_deletes_other_keys_refuses_the_window(
     database: str, table: PostgresKeyed
 ) -> None:
-    """Nothing is committed; a trigger that deletes none keeps no window out."""
+    """A trigger that deletes other keys refuses the window, and nothing is committed.
+
+    Other triggers don't.
+    """
     log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)], [Change(B, 2)]])
     table.commit(log, 0)
     body = "BEGIN {} RETURN NULL; END"
@@ -268,8 +277,10 @@ def test_a_trigger_that_deletes_other_keys_refuses_the_window(
 
 
 def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> None:
-    """It is the window's data, not the server: nobody is told to try again. The key isn't told."""
-    dice = random.Random(1)  # what can be packed may fit
+    """A key too long for an index raises RefusedError without the key, because it is the
+    window's data and not an outage.
+    """
+    dice = random.Random(1)  # compressible text may fit
     long = "".join(map(chr, dice.choices(range(0x4E00, 0x9000), k=4000)))
     receipt, staged = table.stage_window(log_of([[Change((long, 1), 1)]]), 0, 0)
     with pytest.raises(RefusedError, match="index row") as refused:
@@ -278,17 +289,15 @@ def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> N
     assert table.sink.look(window(0)) is None
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def _late_is_in_time(self: Any) -> None:
-    """Takes every change for a newer one than the word that it meets: as if windows
-    came in their order.
-    """
+    """Makes every change count as newer than the table's, as if windows came in order."""
 
 
 def _no_tombstones(self: Any) -> list[Any]:
-    return [self.place.table]
+    return [self.location.table]
 
 
 @pytest.mark.parametrize(
@@ -300,22 +309,24 @@ def test_windows_out_of_order_catch_the_twin(
     left_out: str,
     instead: Callable[[Any], Any],
 ) -> None:
-    """A merge that ignores the order of windows, or what later ones took out, fails
-    where the real one doesn't.
+    """A merge that ignores the order of windows, or later deletes, fails the check that the
+    real merge passes.
     """
     monkeypatch.setattr(merging.Merge, left_out, instead)
     assert out_of_order(table)
 
 
 def test_windows_out_of_order(table: PostgresKeyed) -> None:
-    """The real one."""
+    """The real merge passes the check of windows out of order."""
     assert not out_of_order(table)
 
 
 def test_replayed_messages_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge to which what is replayed counts as later than all that its window has fails."""
+    """A merge that takes replayed messages as later than all others of their window fails the
+    check.
+    """
     init = merging.Merge.__init__
 
     def as_new(self: Any, *args: Any) -> None:
@@ -330,8 +341,8 @@ def test_replayed_messages_catch_the_twin(
 def test_uncounted_tombstones_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge that takes tombstones away without counting them leaves receipts to which the
-    tombstones don't add up.
+    """A merge that removes tombstones without counting them is found: receipts and tombstones
+    don't add up.
     """
     counted = merging.Merge.count_rows
 

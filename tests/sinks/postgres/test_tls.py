@@ -1,5 +1,5 @@
-"""A pipeline whose table and ledger are in PostgreSQL comes in by TLS, and refuses a
-server that isn't the one it was told of.
+"""A pipeline with table and ledger in PostgreSQL by TLS: it refuses a server that isn't the
+expected one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _by_tls(database: str, host: str, port: int, ca: str) -> str:
 
 @pytest.fixture
 def ledgers() -> Iterator[list[Database]]:
-    """Those whose connections, which are kept, the test's end closes."""
+    """Opened ledgers, whose pooled connections are closed at the end of the test."""
     opened: list[Database] = []
     yield opened
     for database in opened:
@@ -66,8 +66,8 @@ def ledgers() -> Iterator[list[Database]]:
 def test_table_and_ledger_by_tls(
     stage: Stage, database: str, port: int, ledgers: list[Database]
 ) -> None:
-    """With verify-full a window is committed, replayed and verified, on a port that
-    takes nothing but TLS.
+    """With verify-full a window is committed, replayed and verified on a port that accepts only
+    TLS.
     """
     url = _by_tls(database, "127.0.0.1", port, "broker.pem")
     ledgers.append(open_database(url))
@@ -89,8 +89,8 @@ def test_table_and_ledger_by_tls(
 def test_a_server_that_is_not_trusted_is_refused(
     database: str, port: int, ledgers: list[Database], host: str, ca: str, says: str, advice: str
 ) -> None:
-    """A wrong authority, a wrong host and a file that isn't there: each is the spec's
-    mistake with its advice, for table and ledger alike.
+    """A wrong authority, a wrong host and a missing file raise SpecError with its advice, for
+    table and ledger.
     """
     url = _by_tls(database, host, port, ca)
     ledgers.append(open_database(url))
@@ -102,7 +102,9 @@ def test_a_server_that_is_not_trusted_is_refused(
 
 
 def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database]) -> None:
-    """One that answers no to TLS gets nothing in clear, and that it has none is told."""
+    """A server without TLS gets nothing in clear text, and the error says that it doesn't
+    support TLS.
+    """
     with tls_port(_socket(database), tls=False) as port:
         url = _by_tls(database, "127.0.0.1", port, "broker.pem")
         ledgers.append(open_database(url))

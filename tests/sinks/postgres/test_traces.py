@@ -1,5 +1,5 @@
-"""The model of PostgreSQL's protocol doesn't drift from the code: what real sinks say
-to a server in races and deaths, it can do.
+"""The model of PostgreSQL's protocol against the code: the model can do each step that real
+sinks do in races and deaths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
 def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
-    """A run's sink, of the kind that the table's name says."""
+    """Opens the recorded sink of a run; the table's name says which kind it is."""
     return record_sink(_world(location).sink_at(location), recorder, who, RecordedPostgres)
 
 
@@ -48,7 +48,7 @@ def _world(location: str) -> SinkWorld:
 
 @pytest.fixture(params=["orders", "keyed"])
 def location(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prepared table without and with a primary key."""
+    """The location of a prepared table, without and with a primary key."""
     location = f"{database}#{request.param}"
     _world(location).sink_at(location).prepare()
     record_the_wire(monkeypatch)
@@ -57,17 +57,17 @@ def location(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.
 
 @pytest.fixture
 def make(location: str, recorder: Recorder) -> Make:
-    """Runs' sinks on the table."""
+    """A function that opens runs' sinks on the table."""
     return partial(open_recorded, location, recorder)
 
 
 def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
-    """The trace, once the model has followed all of it."""
+    """Asserts that the model can follow the whole trace, and returns the trace."""
     return traced.follow_trace(Transaction(), recorder, scenario)
 
 
 def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
-    """B comes to the lock while A is inside, waits, and finds A's receipt behind it."""
+    """The model follows a race: B waits for the lock that A has, and then finds A's receipt."""
     first, second, results = make("A"), make("B"), []
     inside = threading.Event()
     HELD_UP.clear()
@@ -87,7 +87,7 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
 
 
 class TestShared(SharedTraces):
-    """Two windows, and two replays."""
+    """Traces that every kind shares: two windows, and two replays."""
 
     model = Transaction
 
@@ -96,7 +96,7 @@ class TestShared(SharedTraces):
 def test_a_lost_answer_is_followed(
     make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    """Whether the COMMIT arrived or not, the sink locks and looks again, and writes
+    """The model follows a COMMIT with a lost answer: the sink locks and looks again, and writes
     only what isn't there.
     """
     execute, lost_queries = psycopg.Cursor.execute, []
@@ -121,7 +121,7 @@ def test_a_lost_answer_is_followed(
 
 
 def end_session(location: str) -> None:
-    """The server ends the session that has the lock, and waits for its client."""
+    """Ends the session that has the lock, and waits until its client is gone."""
     with psycopg.Connection.connect(location.partition("#")[0], autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON"
@@ -131,7 +131,7 @@ def end_session(location: str) -> None:
 
 
 def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, location: str) -> None:
-    """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
+    """The model follows a session that is ended after its look: A locks and looks again."""
     first = make("A")
     run_between(first, partial(end_session, location))
     assert isinstance(commit_window(first), Done)
@@ -140,8 +140,8 @@ def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, loc
 
 
 def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
-    """A staged file isn't whole any more: what of it was streamed in is taken back, and
-    another run's files bring the window.
+    """The model follows a staged file that is cut: its rows are rolled back, and another run's
+    files bring the window.
     """
     sink = make("A")
     receipt, staged = staged_receipt(sink, 0, 0, "A")
@@ -158,8 +158,10 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
 
 
 def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committed: bool) -> None:
-    """A run, in a process of its own, whose idle sessions the server ends at once; it
-    is struck around its COMMIT.
+    """Runs a window in another process, and sends itself a signal right before or after the
+    COMMIT.
+
+    The server ends idle sessions after 300 ms.
     """
     server.IDLE = "300ms"
     commit, sink = server.commit, open_recorded(location, recorder, "A")
@@ -171,14 +173,14 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
         commit(connection)
 
     record_the_wire(pytest.MonkeyPatch())
-    # the dead letters' commit is behind it
+    # from here on, the dead letters' commit is over
     run_between(sink, lambda: setattr(server, "commit", commit_struck))
     commit_window(sink)
 
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_kill_is_followed(make: Make, location: str, recorder: Recorder, committed: bool) -> None:
-    """A is killed right before or behind its COMMIT; B finds what A left."""
+    """The model follows a kill right before or after A's COMMIT: B finds what A left."""
     first = SERVER.Process(target=struck_at, args=(location, recorder, signal.SIGKILL, committed))
     first.start()
     first.join(60)
@@ -188,8 +190,8 @@ def test_a_kill_is_followed(make: Make, location: str, recorder: Recorder, commi
 
 
 def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> None:
-    """A is stopped before its COMMIT, so the server ends its session, and B commits; A
-    wakes, and finds B's receipt.
+    """The model follows a zombie: A is stopped before its COMMIT, the server ends its session,
+    B commits, and A finds B's receipt.
     """
     first = SERVER.Process(target=struck_at, args=(location, recorder, signal.SIGSTOP, False))
     first.start()
@@ -212,11 +214,11 @@ def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> 
     ]
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) -> None:
-    """A looks, B commits, A writes: the model has no look without the lock."""
+    """The model doesn't follow a look without the lock: A looks, B commits, A writes."""
     first = make("A")
     locks_nothing(first)
     run_between(first, partial(commit_window, make("B")))
@@ -229,7 +231,7 @@ def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) 
 def test_rows_without_their_receipt_are_not_followed(
     make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed without a receipt, or before it, is no step of the model's."""
+    """The model doesn't follow a COMMIT of rows without their receipt."""
     monkeypatch.setattr(BoundTable, "put_receipt", lambda *_: None)
     commit_window(make("A"))
     assert [
@@ -241,9 +243,7 @@ def test_rows_without_their_receipt_are_not_followed(
 def test_a_second_try_without_a_look_is_not_followed(
     make: Make, recorder: Recorder, location: str
 ) -> None:
-    """A sink that takes its first look for the truth, after its session was ended,
-    locks and writes.
-    """
+    """The model doesn't follow a second try without a look, after the first session was ended."""
     sink = make("A")
     writing, looked = sink.store.writing, list[object]()
 

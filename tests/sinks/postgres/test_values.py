@@ -1,5 +1,5 @@
-"""What a table holds is what SQL understands by it, whatever its names; what no column can hold
-is refused before anything is there.
+"""Values in PostgreSQL columns: SQL reads them as the message meant them, and values that no
+column can hold are refused.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def sink_of(database: str) -> Any:
 
 
 def test_sql_reads_what_was_meant(sink_of: Any, database: str) -> None:
-    """What lies in the table is what SQL understands by it: numbers, arrays, bytes and
-    times inside of JSON.
-    """
+    """SQL reads numbers, arrays, and bytes and times within JSON with their original values."""
     kind = pa.struct(
         [pa.field("b", pa.binary()), pa.field("at", _ZONED), pa.field("n", pa.decimal128(10, 2))]
     )
@@ -78,8 +76,10 @@ def test_sql_reads_what_was_meant(sink_of: Any, database: str) -> None:
 def test_what_no_column_can_hold_is_refused_at_its_offset(
     sink_of: Any, kind: pa.DataType, value: object, says: str
 ) -> None:
-    """The error names topic-partition, offset and column, and repeats nothing of the
-    value; nothing is left behind.
+    """A value that no column can hold is refused with topic-partition, offset and column, and
+    without the value.
+
+    No file is left.
     """
     sink = sink_of(pa.schema([pa.field("odd", kind)]))
     sink.prepare()
@@ -119,8 +119,8 @@ NAMES = [
 
 
 def test_names_of_any_kind(sink_of: Any) -> None:
-    """Columns and tables may be called anything that PostgreSQL takes, quotes, keywords
-    and templates among it.
+    """Columns and tables may have any name that PostgreSQL accepts, with quotes, keywords and
+    templates.
     """
     schema = pa.schema([pa.field(name, pa.int64()) for name in NAMES])
     sink = sink_of(schema, table='"; DROP {} %s.Ta"ble \'x')
@@ -146,15 +146,13 @@ def test_names_of_any_kind(sink_of: Any) -> None:
     ],
 )
 def test_columns_that_cannot_be(sink_of: Any, field: pa.Field, says: str) -> None:
-    """A name or type that PostgreSQL would cut, or hold as something else, is refused
-    before anything is made.
-    """
+    """A name or type that PostgreSQL would shorten or change is refused before anything is made."""
     with pytest.raises(SpecError, match=says):
         sink_of(pa.schema([field]))
 
 
 def test_table_names() -> None:
-    """A name is split at its point; what can't be one is refused."""
+    """A table's name is split at its point, and an impossible name raises ValueError."""
     assert table_name("a.b") == TableName("a", "b")
     assert table_name("B") == TableName("public", "B")
     for invalid_name in ("", ".", "a.", ".b", "a.b.c", "a\nb", "x" * 59):

@@ -1,8 +1,8 @@
-"""A port on which a real PostgreSQL is reached by TLS alone.
+"""A port on which a real PostgreSQL is reached only by TLS.
 
-The PostgreSQL of the test kit is built without TLS. So it ends here, as at many a
-pooler: what a client asks for, sees and refuses is its own libpq's, and what it says
-afterwards goes to the server byte by byte.
+The test kit's PostgreSQL is built without TLS, so TLS ends here, as at many a pooler. The
+client's libpq requests, checks and refuses TLS itself, and all later bytes go to the server
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ LIMIT = 60
 """Seconds for the port to open, and to close."""
 
 LIFE = 600
-"""Seconds that it is open at most: as long as a test may take."""
+"""Seconds that the port is open at most: the time limit of a test."""
 
 
 @contextmanager
 def tls_port(socket: str, *, tls: bool = True) -> Iterator[int]:
-    """A port of 127.0.0.1 with that host's certificate, before the server on a socket.
+    """Opens a port of 127.0.0.1, with a certificate for it, in front of a server's socket.
 
-    `tls`: whether it takes TLS, or refuses it.
+    Args:
+        socket: the server's socket.
+        tls: True to accept TLS, False to refuse it.
     """
     opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = Future()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(socket, tls, opened)), daemon=True)
@@ -38,7 +40,7 @@ def tls_port(socket: str, *, tls: bool = True) -> Iterator[int]:
     try:
         yield port
     finally:
-        with suppress(RuntimeError):  # its life was over, and so is the loop
+        with suppress(RuntimeError):  # the loop may have ended after `LIFE`
             loop.call_soon_threadsafe(stop.set_result, None)
         thread.join(LIMIT)
 
@@ -53,7 +55,7 @@ async def _serve(
     stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # a client that refuses the certificate goes in the middle of it
+        # a client that refuses the certificate leaves in the middle of the handshake
         with suppress(OSError, asyncio.IncompleteReadError):
             try:
                 while await _request(reader) == _GSS_REQUEST:
@@ -70,7 +72,7 @@ async def _serve(
                     finally:  # also if it is cancelled before either has begun
                         await _hang_up(server_writer)
                 else:
-                    # until the client goes: who hangs up first may take the answer back
+                    # wait until the client leaves: hanging up first may lose the answer
                     await reader.read()
             finally:
                 await _hang_up(writer)
@@ -86,7 +88,10 @@ async def _serve(
 
 
 async def _request(reader: asyncio.StreamReader) -> int:
-    """What a client asks for first. One that begins in clear is hung up on."""
+    """Returns the code of a client's first request.
+
+    A client that begins in clear text is disconnected.
+    """
     _, code = struct.unpack("!ii", await reader.readexactly(8))
     if code not in {_SSL_REQUEST, _GSS_REQUEST}:
         raise ConnectionAbortedError
@@ -94,7 +99,7 @@ async def _request(reader: asyncio.StreamReader) -> int:
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side ends, and then the other is told."""
+    """Copies bytes until one side ends, then ends the other."""
     try:
         while data := await reader.read(1 << 16):
             writer.write(data)
@@ -104,7 +109,7 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    """At once, and seen to it: a loop that ends before leaves an open transport."""
+    """Closes a connection at once, and waits: a loop that ends earlier leaves an open transport."""
     writer.transport.abort()
     with suppress(OSError):
         await writer.wait_closed()

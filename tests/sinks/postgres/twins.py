@@ -1,4 +1,4 @@
-"""Broken stores in PostgreSQL, each one step from the real one."""
+"""Broken stores in PostgreSQL. Each differs from the real one in one step."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class _TakingThePlace(_NoLock):
 
 
 def locks_nothing(sink: Any) -> None:
-    """The primary key alone: of one window only one run is committed, but two windows
-    that overlap don't see each other.
+    """Makes a sink that doesn't lock: the primary key protects one window, but two overlapping
+    windows don't see each other.
     """
     sink.store.__class__ = _NoLock
 
 
 def looks_then_writes(sink: Any) -> None:
-    """No lock, and a receipt that takes the place of one that is there: both runs of a
-    window are committed.
+    """Makes a sink that doesn't lock, and whose receipt replaces an existing one: both runs of
+    a window commit.
     """
     sink.store.__class__ = _TakingThePlace

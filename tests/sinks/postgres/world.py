@@ -1,5 +1,6 @@
-"""Tables on a real server as tests have them; a place is the server's URL and the table,
-`url#schema.table`.
+"""Tables on a real server for tests.
+
+A location is the server's URL and the table, `url#schema.table`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 
 class PostgresBoth(WithDeadLetters, WindowTable):
-    """With its dead letters at hand."""
+    """A PostgreSQL table with its dead letters."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class PostgresBoth(WithDeadLetters, WindowTable):
 
 
 class PostgresKeyedBoth(PostgresBoth):
-    """With a primary key."""
+    """A PostgreSQL table with a primary key, and its dead letters."""
 
     def __init__(
         self,
@@ -77,13 +78,18 @@ def place_of(location: str, own_schema: str = "windrow") -> TablePlace:
 
 
 def staging_of(location: TablePlace) -> str:
-    """A folder that any process finds, and that goes with the server: beside its socket."""
+    """Returns a folder beside the server's socket.
+
+    Any process finds it, and it is deleted with the server.
+    """
     return f"{location.url.hosts[0]}/windrow-staging/{location.url.database}"
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table for each topic-partition that a commit brought of a
-    window, in the log's order: a table has none.
+    """Returns all visible rows, one Arrow table per window and topic-partition, in the log's
+    order.
+
+    A table has no order.
     """
     location, schema, window, topic, partition = (
         sink.place,
@@ -118,7 +124,7 @@ def pieces(sink: Any) -> list[pa.Table]:
 
 
 def keyed_pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, in the log's order: in the table they stand in none."""
+    """Returns all visible rows in the log's order. A table has no order."""
     schema = pa.schema([f for f in sink.columns if f.name != HASH.name])
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
@@ -132,7 +138,7 @@ def keyed_pieces(sink: Any) -> list[pa.Table]:
 
 
 class PostgresWorld(SinkWorld):
-    """Tables that rows are appended to, or with a primary key if there is one."""
+    """PostgreSQL tables, with a primary key if `key` is set."""
 
     server = "database"
     twins = (looks_then_writes,)
@@ -154,14 +160,14 @@ class PostgresWorld(SinkWorld):
         return PostgresKeyedBoth(place_of(location), rows, self.key, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
-        """Without the mark's column, which comes with the key: the suites say nothing of it."""
+        """Omits the column of the mark, which the suites don't know."""
         if self.key is None:
             return pieces(sink)
         tables = keyed_pieces(sink)
         return [table.drop_columns([DELETED]) for table in tables] if self.key.marks else tables
 
     def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
-        """Behind its look it has the lock."""
+        """Calls `turn` before the look, because a run has the lock after its look."""
         before_look(sink, turn)
 
     @contextmanager
@@ -179,7 +185,7 @@ class PostgresWorld(SinkWorld):
 
 
 class PostgresKeyedWorld(PostgresWorld):
-    """`marks`: what is deleted stays as its key."""
+    """Tables with a primary key. With `marks`, a deleted key stays."""
 
     twins = ()
 
@@ -191,9 +197,10 @@ sink_at = PostgresWorld().sink_at
 
 
 class PostgresKeyed(Keyed):
-    """See `Keyed`; `uri` is a place as above.
+    """A PostgreSQL table with a primary key, see `Keyed`; `uri` is a location
+    `url#schema.table`.
 
-    A model that was widened stays so: narrower rows are refused here.
+    A widened model stays widened, because narrower rows are refused here.
     """
 
     def make_sink(self) -> PostgresKeyedBoth:

@@ -1,4 +1,4 @@
-"""A pipeline whose rows go into several tables, by the command as it is."""
+"""A pipeline whose rows go to several tables, by the command."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ sink:
 
 @pytest.fixture
 def routed(stage: Stage) -> Stage:
-    """The stage, with three tables."""
+    """A stage with three tables."""
     write_spec(stage, ROUTES)
     return stage
 
 
 def write_spec(stage: Stage, sink: str) -> None:
-    """The spec with another sink."""
+    """Writes the spec with another sink."""
     spec = Path(stage.spec)
     lines = spec.read_text().splitlines(keepends=True)
     start = next(n for n, line in enumerate(lines) if line.startswith("sink:"))
@@ -47,7 +47,7 @@ def write_spec(stage: Stage, sink: str) -> None:
 
 
 def ids(stage: Stage, table: str) -> list[int]:
-    """What a table has."""
+    """Returns the ids of a table's rows."""
     ids: list[int] = (
         DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
     )
@@ -55,7 +55,9 @@ def ids(stage: Stage, table: str) -> list[int]:
 
 
 def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
-    """A replay leaves each row in its table, and the receipt names the tables."""
+    """A row goes to the table of its value, a replay keeps it there, and the receipt names the
+    tables.
+    """
     routed.json("run", routed.spec, "--window", hour(0))
     old_ids = [ids(routed, table) for table in ("first", "second", "things")]
     assert sum(map(len, old_ids)) == 4
@@ -109,9 +111,9 @@ def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
     ],
 )
 def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None:
-    """What can't be is refused where it is read, by its place.
+    """A wrong route is refused with its place in the spec.
 
-    Two names of one folder are one: rows of both routes would lie there.
+    Two names of one folder count as one, because the rows of both routes would be there.
     """
     assert old in ROUTES
     (routed.folder / "link").symlink_to("lake")
@@ -122,7 +124,7 @@ def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None
 
 
 def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
-    """RE2 judges a pattern and nobody else: classes of Unicode's are none to Python."""
+    """Only RE2 reads patterns: classes of Unicode work, which Python's re doesn't have."""
     write_spec(routed, ROUTES.replace('pattern: "[23]"', r"pattern: '\p{Nd}{1}'"))
     routed.json("run", routed.spec, "--window", hour(0))
     assert ids(routed, "first") == [1]
@@ -130,7 +132,9 @@ def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
 
 
 def test_the_attempt_is_no_column(routed: Stage) -> None:
-    """A window's rows may be of two attempts, so no column says which."""
+    """A metadata column of the attempt is refused, because a window's rows may be of two
+    attempts.
+    """
     write_spec(routed, ROUTES + "metadata: {attempt: _attempt}\n")
     assert (
         "metadata.attempt can't be kept"
@@ -139,9 +143,12 @@ def test_the_attempt_is_no_column(routed: Stage) -> None:
 
 
 def test_fewer_messages_take_no_rows_out_of_tables_that_have_a_window(routed: Stage) -> None:
-    """1 One table comes back from an older copy.  2 Messages of a window that it lacks are gone.
-    3 --accept-fewer doesn't replace that window, for the other tables would lose rows; where
-    all tables have it, it does.
+    """--accept-fewer doesn't replace a window that one of the tables lacks, because the other
+    tables would lose rows.
+
+    1. One table is replaced by an older copy.
+    2. Messages of a window that it lacks are deleted.
+    3. The replay is refused. If all tables have the window, it is accepted.
     """
     first, window = Path("lake/first"), ("--window", hour(1), "--accept-fewer")
     routed.json("run", routed.spec, "--window", hour(0))
@@ -162,8 +169,8 @@ def test_fewer_messages_take_no_rows_out_of_tables_that_have_a_window(routed: St
 
 @pytest.mark.parametrize("kind", ["files", "sqlite"])
 def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None:
-    """A folder that isn't mounted, or a table that is renamed in its database: the run is refused
-    as with one table alone, and goes on once it is back.
+    """A run is refused if one table is gone, as an unmounted folder or a renamed table, and
+    goes on once it is back.
     """
     table_options = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
     write_spec(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {table_options}}}"))

@@ -1,6 +1,4 @@
-"""A window that lies in several tables: what a crash between two of them leaves, and
-what the rerun makes of it.
-"""
+"""A window in several tables: crashes between two tables, and reruns."""
 
 from __future__ import annotations
 
@@ -52,20 +50,21 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def sink(tmp_path: Path) -> RoutedBoth:
-    """Three prepared tables in memory."""
+    """A sink of three prepared tables in memory."""
     sink = in_memory(tmp_path, ROWS, DEFAULT)
     sink.prepare()
     return sink
 
 
 def open_with_first(sink: RoutedBoth) -> RoutedBoth:
-    """The same, whose second table no route names."""
+    """Returns a sink of the same tables without the second route."""
     return RoutedBoth([(FIRST, sink.tables[0])], sink.other, sink.dead_letters, ROWS, DEFAULT)
 
 
 def assert_complete(sink: RoutedBoth, numbers: Sequence[int]) -> None:
-    """Every message of these windows is in one table once; each table's receipts agree
-    with what it has, and with the whole.
+    """Asserts that each message of these windows is in one table once.
+
+    The receipts of each table agree with its rows, and with the receipt of all.
     """
     receipts = [c.receipt for c in sink.receipts()]
     report = check(
@@ -88,7 +87,7 @@ def assert_complete(sink: RoutedBoth, numbers: Sequence[int]) -> None:
 
 
 def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Outcome:
-    """One run of a window."""
+    """Runs a window."""
     window_receipt, staged = staged_receipt(sink, number, generation, name)
     sink.commit_dead(window_receipt.plan, name, staged)
     return sink.commit(window_receipt, staged)
@@ -97,7 +96,7 @@ def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Ou
 def die_between(
     sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0
 ) -> None:
-    """A run that ends behind the first table."""
+    """Runs a window that crashes after the first table."""
     with patch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
         with pytest.raises(CrashError):
@@ -105,8 +104,8 @@ def die_between(
 
 
 def test_every_table_hears_which_windows_are_to_be_replaced(tmp_path: Path) -> None:
-    """A Delta table among them that is append-only refuses before anything is read, if it has rows
-    of such a window.
+    """Every table is asked about the windows to be replaced: an append-only Delta table with
+    rows of one refuses before anything is read.
     """
     first, last_sink = (DeltaSink(str(tmp_path / name), ROWS) for name in ("first", "other"))
     routed = RoutedBoth([(FIRST, first)], last_sink, MemoryDeadLetters(), ROWS, DEFAULT)
@@ -119,8 +118,9 @@ def test_every_table_hears_which_windows_are_to_be_replaced(tmp_path: Path) -> N
 
 
 def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
-    """Each table has its own rows, and a receipt of its own that counts the messages of
-    the others as ones that became no row here.
+    """A row goes to the table of its value.
+
+    Each table has its own receipt, which counts other tables' messages as filtered.
     """
     assert isinstance(attempt(sink, 0, "a1"), Done)
     counts = [table.look(window(0)).receipt.counts for table in (*sink.tables, sink.other)]
@@ -142,8 +142,10 @@ def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
 def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     sink: RoutedBoth, generation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The window isn't committed, verification says in which table it is, and the next
-    run of it brings it into all, each row once.
+    """After a crash between two tables, the window isn't committed, and verification names the
+    table that has it.
+
+    The next run brings the window to all tables, each row once.
     """
     attempt(sink, 1, "a0")
     if generation:
@@ -167,7 +169,7 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
 def test_a_dead_replay_that_died_between_two_tables(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are added to each table once, whichever attempt brought them."""
+    """Rows of a dead-letter replay are added to each table once, whichever attempt added them."""
     attempt(sink, 0, "a1")
     old_receipt = sink.look(window(0)).receipt
     with monkeypatch.context() as crash:
@@ -181,8 +183,9 @@ def test_a_dead_replay_that_died_between_two_tables(
 def test_other_rows_than_the_attempt_before(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the routes changed after a crash, nothing is doubled: the run is refused,
-    says where the other rows are, and what to do.
+    """If the routes changed after a crash, the run is refused: it would write rows twice.
+
+    The error names the table and the advice.
     """
     die_between(sink, 0, "a1", monkeypatch)
     changed = RoutedBoth(
@@ -202,8 +205,9 @@ def test_other_rows_than_the_attempt_before(
 
 
 def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
-    """It has the windows from then on; an older one that is replaced brings it the
-    generations before, without rows.
+    """A new table has only later windows.
+
+    A replacement of an older window gives it empty earlier generations.
     """
     older_sink = open_with_first(sink)
     for number in (0, 1):
@@ -218,7 +222,7 @@ def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
 def test_a_table_that_comes_later_costs_no_receipts(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the windows before it one receipt alone is read, however many they are."""
+    """For a new table, only one receipt of the older windows is read, however many there are."""
     older_sink = open_with_first(sink)
     for number in range(5):
         attempt(older_sink, number, "a1")
@@ -250,7 +254,10 @@ def test_a_table_that_is_an_older_copy(
     windows_after: Sequence[int],
     lost_windows: set[int],
 ) -> None:
-    """What it lacks isn't committed, whatever it lacks from before it was there."""
+    """Windows that an older copy of a table lacks aren't committed.
+
+    Windows from before the table was added are.
+    """
     for number in (0, 1, 8):
         attempt(open_with_first(sink), number, "a1")
     for number in windows_before:
@@ -268,7 +275,8 @@ def test_a_table_that_is_an_older_copy(
 
 
 def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
-    """A window with rows in it isn't replaced: they would stay there beside the new ones.
+    """A window with rows in a table without a route can't be replaced: the old rows would stay
+    there.
 
     Other windows go on.
     """
@@ -282,7 +290,9 @@ def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
 
 
 def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None:
-    """Also where a table came too late to know of the window that has the offsets."""
+    """An overlap is refused before any table has the window, also if a new table doesn't know
+    the other window.
+    """
     older_sink = open_with_first(sink)
     attempt(older_sink, 0, "a1")
     planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
@@ -293,8 +303,8 @@ def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None
 
 
 def test_an_overlap_that_the_last_table_alone_knows(sink: RoutedBoth) -> None:
-    """Also where the windows right beside are all there: a table that came later has no
-    part of either.
+    """An overlap that only the last table knows is refused, also if the adjacent windows are
+    all there.
     """
     late = RoutedBoth([], sink.other, sink.dead_letters, ROWS, DEFAULT)
     planned = plan(late, 0, offsets=(5 * PER_WINDOW, 5 * PER_WINDOW + 2))
@@ -307,8 +317,10 @@ def test_an_overlap_that_the_last_table_alone_knows(sink: RoutedBoth) -> None:
 
 
 def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
-    """Two pipelines that begin at once would else each have some of the tables, and
-    none could go on.
+    """If the last table has another owner, no table is bound.
+
+    Otherwise two pipelines that begin at once would each own some tables, and neither could go
+    on.
     """
     routed = in_memory(tmp_path, ROWS, DEFAULT)
     routed.other.prepare(TableOwner("another", "ledger-2", "hourly"))
@@ -318,7 +330,7 @@ def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
 
 
 def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
-    """A table that has another generation than the receipt says is told, with what to do."""
+    """A table with another generation than the receipt's is reported, with the advice."""
     attempt(sink, 0, "a1")
     first = sink.tables[0]
     first_receipt = first.look(window(0)).receipt
@@ -330,7 +342,7 @@ def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
 
 
 def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
-    """One table under two routes is refused, before anything is read."""
+    """One table under two routes is refused before anything is read."""
     with pytest.raises(SpecError, match="two routes lead to memory"):
         RoutedSink(
             "column",
@@ -343,8 +355,8 @@ def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
 
 
 def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
-    """Of a message that became several rows each table counts the message; the audit of
-    all counts it once, as the receipt does.
+    """A message with rows in several tables counts in each table, and once in the audit of all,
+    as in the receipt.
     """
     planned = plan(sink, 0)
     stager = sink.stager(planned, 0, "a1")
@@ -362,7 +374,7 @@ def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
 
 
 def staged_wide(stager: Stager, split: Split) -> Staged:
-    """Of each message two rows: one where its id leads, and one in the last table."""
+    """Stages two rows of each message: one for the table of its id, and one for the last table."""
     split_messages = messages(split)
     index = pa.array([i for i in range(split_messages.num_rows) for _ in range(2)], pa.int64())
     ids = [
@@ -388,8 +400,8 @@ def staged_wide(stager: Stager, split: Split) -> Staged:
 
 
 def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the receipt first, a crash loses the other tables' rows, and the checker
-    sees it: the rerun believes the receipt.
+    """A twin that writes the receipt first loses the other tables' rows after a crash: the
+    rerun trusts the receipt.
     """
     twin = in_memory(tmp_path, ROWS, DEFAULT)
     window_first(twin)

@@ -1,4 +1,4 @@
-"""Which table a row goes to: as a rule read one row at a time would say, for columns,
+"""The router: it sends a row to the same table as the rules applied row by row, for columns,
 headers and topics.
 """
 
@@ -26,7 +26,7 @@ VALUES = st.none() | st.sampled_from(
 
 
 def find_rule(value: str | None) -> int:
-    """The first rule that takes it."""
+    """Returns the index of the first rule that takes the value."""
     if value is None:
         return len(RULES)
     matching_rules = (
@@ -38,14 +38,14 @@ def find_rule(value: str | None) -> int:
 
 
 def rows(values: list[str | None]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """One column of them, and as many messages."""
+    """Returns a batch with one column of the values, and as many messages."""
     return pa.record_batch([pa.array(values, pa.string())], ["country"]), messages(
         Split("shop.orders", 0, 0, len(values))
     )
 
 
 def make_messages(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
-    """Messages with these headers."""
+    """Returns messages with these headers."""
     header_messages = messages(Split("shop.orders", 0, 0, len(lists)))
     entries = pa.array([[{"key": k, "value": v} for k, v in headers] for headers in lists], HEADERS)
     return header_messages.set_column(
@@ -55,8 +55,9 @@ def make_messages(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
 def test_by_a_column(values: list[str | None]) -> None:
-    """The first rule that takes a row's value has it; null and what none takes go to
-    the last table.
+    """The first rule that takes a row's value decides.
+
+    Null, and a value without a rule, go to the last table.
     """
     assert Router("column", "country", RULES).rules_of(*rows(values)).tolist() == [
         find_rule(v) for v in values
@@ -71,8 +72,9 @@ def test_by_a_column(values: list[str | None]) -> None:
     )
 )
 def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
-    """The last header with the name counts, by its bytes; a message without one goes to
-    the last table.
+    """The bytes of the last header with the name decide.
+
+    A message without it goes to the last table.
     """
     header_messages = make_messages(
         [[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists]
@@ -84,7 +86,7 @@ def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
 
 
 def test_a_header_that_is_no_text() -> None:
-    """Bytes that are no text lead to no table, and stop nothing."""
+    """A header that isn't UTF-8 matches no rule, and raises no error."""
     header_messages = make_messages([[("country", b"\xff\xfe")], [("country", b"de")]])
     assert Router("header", "country", RULES).rules_of(
         rows([None, None])[0], header_messages
@@ -98,7 +100,7 @@ def test_a_header_that_is_no_text() -> None:
     ("values", "kind"), [([7, 8, None], pa.int64()), ([True, False, None], pa.bool_())]
 )
 def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
-    """Integers and booleans lead by their text."""
+    """Integers and booleans are matched by their text."""
     batch = pa.record_batch([pa.array(values, kind)], ["country"])
     assert Router("column", "country", RULES).rules_of(batch, rows([None] * 3)[1]).tolist() == [
         2,
@@ -108,16 +110,14 @@ def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
 
 
 def test_by_topic() -> None:
-    """Where a pattern of topics is read, each topic may have a table."""
+    """With a pattern of topics, each topic may have a table."""
     rules = Router("topic", "", (Rule(pattern=r"shop\.o.*"),)).rules_of(*rows(["x", "y"]))
     assert rules.tolist() == [0, 0]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_rows_stay_beside_their_messages(places: list[int]) -> None:
-    """Each table's rows are in their order, each with its own message, and none is lost
-    or doubled.
-    """
+    """Each table's rows keep their order and their messages, and none is lost or doubled."""
     table_rows, row_messages = rows([str(i) for i in range(len(places))])
     parts = parts_by_table(np.array(places), table_rows, row_messages)
     assert all(
@@ -141,27 +141,27 @@ def test_rows_stay_beside_their_messages(places: list[int]) -> None:
     ],
 )
 def test_a_column_that_leads_nowhere(router: Router, says: str) -> None:
-    """A column that isn't there, or holds no names, is refused before anything is read."""
+    """A column that is missing, or has a type without names, is refused before anything is read."""
     with pytest.raises(SpecError, match=says):
         router.check_columns(pa.schema([("country", pa.string()), ("at", pa.timestamp("us"))]))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a)|(b", "[", r"\Qa", "a{1001}"])
 def test_a_pattern_that_re2_does_not_read(pattern: str) -> None:
-    """Known before the first message: also one that is whole only between other
-    parentheses. A spec with it is refused by its place.
+    """A pattern that RE2 can't read is known before the first message, also one that is valid
+    only within other parentheses.
     """
     assert not Rule(pattern=pattern).is_readable()
 
 
 def test_a_pattern_that_only_re2_reads() -> None:
-    """Classes of Unicode's lead as RE2 reads them."""
+    """Classes of Unicode match as RE2 reads them."""
     router = Router("column", "country", (Rule(pattern=r"\p{Lu}.*"),))
     assert router.rules[0].is_readable()
     assert router.rules_of(*rows(["Ärzte", "ärzte", "De", None])).tolist() == [0, 1, 0, 1]
 
 
 def test_it_travels() -> None:
-    """A router goes to the tasks."""
+    """A router can be pickled for the tasks."""
     router = Router("column", "country", RULES)
     assert pickle.loads(pickle.dumps(router)) == router

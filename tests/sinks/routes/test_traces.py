@@ -1,5 +1,5 @@
-"""The model of several tables doesn't drift from the code: what the real sink over real
-tables does in races and deaths, it can do.
+"""The model of several tables against the code: the model can do each step that the real sink
+does in races and deaths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
 class RecordingRoutes(Recorded):
-    """Before the sink, or a twin of it: each table's looks and commits are steps."""
+    """A mix-in before the sink, or a twin: it records each table's looks and commits."""
 
     def listen(self, recorder: Recorder, who: str) -> Any:
         for name, table in zip(TABLES, (*self.tables, self.other), strict=True):  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def _listen(recorder: Recorder, who: str, name: str, table: Any) -> None:
 
 
 class GoesOn(RoutedBoth):
-    """A broken twin: a commit to a table that wasn't answered will have arrived."""
+    """A broken twin that takes a commit without an answer as done."""
 
     def _commit_to(self, sink: Any, receipt: Any, *args: Any) -> Any:
         outcome = super()._commit_to(sink, receipt, *args)
@@ -74,13 +74,13 @@ WORLD = RoutesWorld()
 
 
 def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
-    """A run's sink, recorded."""
+    """Opens the recorded sink of a run."""
     return record_sink(WORLD.sink_at(location), recorder, who, RecordingRoutes)
 
 
 @pytest.fixture
 def location(tmp_path: Path) -> str:
-    """Three prepared tables."""
+    """The location of three prepared tables."""
     location = WORLD.new_location(tmp_path, None)
     WORLD.sink_at(location).prepare()
     return location
@@ -88,19 +88,19 @@ def location(tmp_path: Path) -> str:
 
 @pytest.fixture
 def make(location: str, recorder: Recorder) -> Make:
-    """Runs' sinks on the tables."""
+    """A function that opens runs' sinks on the tables."""
     return partial(open_recorded, location, recorder)
 
 
 def table_of(sink: Any, name: str) -> Any:
-    """One of its tables, by its name in the model."""
+    """Returns a table of the sink by its name in the model."""
     return [*sink.tables, sink.other][TABLES.index(name)]
 
 
 def open_losing(
     location: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RoutedBoth
 ) -> Any:
-    """A run whose commit to a table has no answer."""
+    """Opens a run whose commit to one table has no answer."""
     sink = WORLD.sink_at(location)
     sink.__class__ = kind
     table = table_of(sink, name)
@@ -116,19 +116,19 @@ def open_losing(
 
 
 def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
-    """The trace, once the model has followed all of it."""
+    """Asserts that the model can follow the whole trace, and returns the trace."""
     return traced.follow_trace(Routed(), recorder, scenario)
 
 
 def first_refused(recorder: Recorder) -> Event:
-    """The first step of the trace that the model can't follow."""
+    """Returns the first step of the trace that the model can't follow."""
     return traces.refused_events(Routed(), "one window twice", recorder.trace())[0]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
-    """B runs from beginning to end before A comes to a table: that one hears of B's,
-    and the last one says so.
+    """The model follows a race: B runs before A comes to a table; that table and the later ones
+    have B's receipt.
     """
     first = make("A")
     take_turn_before(table_of(first, name), "commit", partial(commit_window, make("B")))
@@ -143,7 +143,7 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
 
 
 class TestShared(SharedTraces):
-    """Two windows, and two replays; in whatever order in each table."""
+    """Traces that every kind shares: two windows, and two replays, in any order in each table."""
 
     model = Routed
 
@@ -155,8 +155,8 @@ def _killed_at(make: Make, point: CrashPoint) -> None:
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "commit.between"])
 def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -> None:
-    """A is killed right before or behind its commit to the first table, or on its way
-    to the second; B goes on from there.
+    """The model follows a kill before or after A's first commit, or before its second: B goes
+    on from there.
     """
     assert is_killed(_killed_at, make, point)
     assert isinstance(commit_window(make("B")), Done)
@@ -173,7 +173,9 @@ def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -
 def test_a_lost_answer_is_followed(
     location: str, make: Make, recorder: Recorder, name: str, arrives: bool
 ) -> None:
-    """A says that it doesn't know, and asks no table behind; B finds out."""
+    """The model follows a lost answer: A's outcome is unknown, A asks no later table, and B
+    finds out.
+    """
     assert isinstance(
         commit_window(open_losing(location, recorder, name, arrives=arrives)), Unknown
     )
@@ -184,7 +186,7 @@ def test_a_lost_answer_is_followed(
 def test_the_last_table_first_is_not_followed(
     make: Make, location: str, recorder: Recorder
 ) -> None:
-    """In the model the others come before it."""
+    """The model doesn't follow a twin that writes the last table first."""
     twin = WORLD.twin_at(location, "window-first")
     commit_window(record_sink(twin, recorder, "A", RecordingRoutes))
     first = first_refused(recorder)
@@ -194,7 +196,7 @@ def test_the_last_table_first_is_not_followed(
 def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
     location: str, recorder: Recorder
 ) -> None:
-    """The model's run ends there."""
+    """The model doesn't follow a commit after one without an answer, because its run ends there."""
     commit_window(open_losing(location, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("look_into", "second")

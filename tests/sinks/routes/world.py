@@ -1,5 +1,5 @@
-"""Several tables behind one receipt as tests have them: in memory; or two of Delta and one of
-SQLite in a folder, which is the place.
+"""Several tables with one receipt, for tests: in memory; or two Delta tables and one of SQLite,
+in a folder.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))
 SECOND = Rule(pattern=".*[13579]")
-"""Of the suites' messages every fourth goes into the first table, what is odd into the second, the
-rest into the last.
+"""The second table's rule.
+
+Every fourth message of the suites goes to the first table, odd ones to the second, the rest to
+the last.
 """
 
 
 class RoutedBoth(WithDeadLetters, RoutedSink):
-    """With the dead letters beside them, and the tables themselves at hand."""
+    """A routed sink with its tables and dead letters."""
 
     def __init__(
         self,
@@ -51,11 +53,11 @@ class RoutedBoth(WithDeadLetters, RoutedSink):
         routed_by: By = "column" if "id" in rows.names else "topic"
         super().__init__(routed_by, "id", routes, last_sink, rows, metadata)
         self.tables, self.other, self.dead_letters = [table for _, table in routes], last_sink, dead
-        self.schema, self.store = rows, last_sink.store  # which puts the receipts
+        self.schema, self.store = rows, last_sink.store  # its store writes the receipts
 
 
 def in_memory(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
-    """Three tables in this process."""
+    """Returns three tables in memory."""
     first, second, last_sink = (
         MemorySink(f"{folder}/{name}", rows, metadata) for name in ("first", "second", "other")
     )
@@ -65,7 +67,7 @@ def in_memory(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> Rou
 
 
 def of_two_kinds(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
-    """On disk: one of them of another kind."""
+    """Returns three tables on disk: Delta, SQLite, Delta."""
     folder.mkdir(parents=True, exist_ok=True)
     first, last_sink = (
         DeltaSink(str(folder / "first"), rows, metadata),
@@ -78,7 +80,7 @@ def of_two_kinds(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> 
 
 
 def pieces(sink: RoutedBoth) -> list[pa.Table]:
-    """All visible rows of all tables, as the checker wants them."""
+    """Returns all visible rows of all tables, in pieces for the checker."""
     return [piece for table in (*sink.tables, sink.other) for piece in _pieces(table)]
 
 
@@ -89,7 +91,7 @@ def _pieces(table: Any) -> list[pa.Table]:
 
 
 class WindowFirst(RoutedBoth):
-    """A broken twin: the window's receipt, and then the rows of the other tables."""
+    """A broken twin that writes the window's receipt before the other tables' rows."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         committed = self._default_sink.look(receipt.window)
@@ -103,7 +105,7 @@ class WindowFirst(RoutedBoth):
 
 
 def window_first(sink: Any) -> None:
-    """Makes the broken twin of an opened sink."""
+    """Makes an opened sink the broken twin."""
     sink.__class__ = WindowFirst
 
 
@@ -125,15 +127,18 @@ class InMemoryWorld(MemoryWorld):
 
 
 class RoutesWorld(SinkWorld):
-    """A Delta table, one of SQLite, and another Delta table for the rest."""
+    """A Delta table, a table of SQLite, and another Delta table for the rest."""
 
     twins = (window_first,)
     points = (*POINTS, "commit.between")
     race_point: CrashPoint = "commit.between"
     arrived = ("report.before",)
-    """Who dies right behind a commit has committed to the first table alone."""
+    """Points after the whole commit.
+
+    A run that dies at commit.after has committed only to the first table.
+    """
     locks_between = True
-    """Whoever is stopped in the transaction of the SQLite table holds its lock."""
+    """True, because a run that is stopped in a transaction of the SQLite table keeps its lock."""
 
     def new_location(self, folder: Path, server: Any) -> str:
         del server

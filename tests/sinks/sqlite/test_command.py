@@ -1,4 +1,4 @@
-"""The command as it is, on pipelines whose table is in an SQLite file, as the page says."""
+"""The command on pipelines with a table in an SQLite file, as the documentation's page says."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ PAGE = "docs/sinks/sqlite.md"
 
 @pytest.fixture
 def pipeline(stage: Stage) -> Stage:
-    """The pipeline with a table in a file."""
+    """A pipeline with a table in an SQLite file."""
     stage.sink("{kind: sqlite, path: orders.sqlite, table: orders}")
     return stage
 
 
 def query(question: str, file: str = "orders.sqlite") -> list[Any]:
-    """What a user's own connection is told."""
+    """Returns the rows of a query by a user's own connection."""
     with closing(sqlite3.connect(file)) as database:
         return database.execute(question).fetchall()
 
 
 def test_what_the_page_says(pipeline: Stage) -> None:
-    """Its spec loads; its SQL and its Python read a table, with an index over the
-    windows, beside windrow's own ones.
+    """The page's spec loads.
+
+    Its SQL and its Python read a table, which has an index over the windows.
     """
     shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", "schema.py.orders")
     Path("page").mkdir()
@@ -61,7 +62,7 @@ def test_what_the_page_says(pipeline: Stage) -> None:
 
 
 def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
-    """verify --deep names the window, and quotes nothing of what lies there."""
+    """verify --deep names the window of a changed value, and quotes no value."""
     pipeline.json("run", pipeline.spec, "--window", hour(0))
     for bad, says in (
         (7, "not those that were committed"),
@@ -76,7 +77,11 @@ def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
 
 
 def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
-    """Are refused before anything is read, whichever was there first, and neither is harmed."""
+    """A ledger and a table in one file are refused before anything is read, whichever was
+    first.
+
+    Neither is changed.
+    """
     spec = Path(pipeline.spec)
     pipeline.json("run", pipeline.spec, "--window", hour(0))
     apart = spec.read_text()
@@ -97,7 +102,7 @@ def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
 
 
 def test_a_file_that_is_no_database(pipeline: Stage) -> None:
-    """It is told, and stays as it is."""
+    """A file that isn't a database is refused, and doesn't change."""
     Path("orders.sqlite").write_text("somebody's notes, " * 100)
     assert (
         "is no SQLite database"
@@ -107,7 +112,7 @@ def test_a_file_that_is_no_database(pipeline: Stage) -> None:
 
 
 def test_a_folder_that_cannot_be(pipeline: Stage) -> None:
-    """Which is none, before anything is read."""
+    """A folder of the file that is itself a file is refused before anything is read."""
     Path("notes").write_text("")
     spec = Path(pipeline.spec)
     spec.write_text(spec.read_text().replace("orders.sqlite", "notes/orders.sqlite"))

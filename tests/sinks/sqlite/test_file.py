@@ -1,4 +1,4 @@
-"""What may become of the file, and of a table in it, and who else uses it."""
+"""The SQLite file and its table: changes by other programs, and other users of the file."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def sink(path: str) -> Any:
 
 @pytest.fixture
 def user(sink: Any) -> Iterator[sqlite3.Connection]:
-    """Somebody else's connection to the file."""
+    """Another program's connection to the file."""
     with closing(sqlite3.connect(sink.store.path, isolation_level=None)) as opened:
         yield opened
 
 
 def test_a_locked_file(sink: Any, user: sqlite3.Connection) -> None:
-    """Who writes waits, and is told so; who reads doesn't wait."""
+    """A commit to a locked file waits, then raises UnreachableError. A look doesn't wait."""
     user.execute("BEGIN IMMEDIATE")
     sink.store.wait_seconds = 0.01
     with pytest.raises(UnreachableError, match="was locked by another process for too long"):
@@ -72,9 +72,10 @@ def test_a_locked_file(sink: Any, user: sqlite3.Connection) -> None:
 
 
 def test_a_check_keeps_locks(sink: Any, user: sqlite3.Connection) -> None:
-    """A check whether the file can be written ends no lock of this process on it.
+    """Checking whether the file can be written releases no lock of this process.
 
-    POSIX ends all of them when the process closes the file, by whichever descriptor.
+    POSIX releases all locks of a process on a file when the process closes any descriptor of
+    the file.
     """
     user.execute("PRAGMA journal_mode = delete").fetchall()
     user.execute("BEGIN EXCLUSIVE")
@@ -105,9 +106,11 @@ sys.stdin.read()
 def test_who_holds_a_file_is_named(
     sink: Any, monkeypatch: pytest.MonkeyPatch, mode: str, begin: str
 ) -> None:
-    """A writer; and a reader of a file that lost its write-ahead log, which a commit has to wait
-    for: for no longer than for a writer, and not in the silence of its COMMIT. Then the file has
-    the log again.
+    """The process that holds the file's lock is named: a writer, or a reader of a file without
+    a write-ahead log.
+
+    A commit waits for the reader as long as for a writer, before its COMMIT. After that the
+    file has a write-ahead log again.
     """
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
     window_receipt, staged = staged_receipt(sink, 0)
@@ -133,7 +136,7 @@ def test_who_holds_a_file_is_named(
 
 
 def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> None:
-    """It goes on to see what it began with."""
+    """A reader doesn't delay a commit, and still sees its first state."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("BEGIN")
     old_count = user.execute("SELECT count(*) FROM orders").fetchone()
@@ -142,7 +145,7 @@ def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> Non
 
 
 def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is on the disk when it is answered, by the strictest mode of SQLite."""
+    """A commit is on disk when it returns: it uses SQLite's strictest mode of synchronous."""
     connect, modes = sqlite3.connect, []
 
     class Seen(sqlite3.Connection):
@@ -156,7 +159,10 @@ def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.Monkey
 
 
 def test_two_pipelines_share_a_file(sink: Any) -> None:
-    """Each has its table, its windows and its offsets; one table has one pipeline."""
+    """Two pipelines in one file each have their own table, windows and offsets.
+
+    One table has one pipeline.
+    """
     other_sink = SqliteBoth(sink.store.path, ROWS, table="returns")
     with pytest.raises(OwnerError):
         SqliteBoth(sink.store.path, ROWS).prepare(TableOwner("returns", "ledger-1", "hourly"))
@@ -178,14 +184,15 @@ def test_two_pipelines_share_a_file(sink: Any) -> None:
 
 
 def test_those_who_make_a_table_at_once(path: str) -> None:
-    """One makes file and table, and none fails."""
+    """Of several sinks that make the table at once, one makes it, and none fails."""
     run_together([lambda: SqliteBoth(path, ROWS).prepare()] * 8)
     assert SqliteBoth(path, ROWS).owner() == OWNER
 
 
 def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
-    """In the same transaction; a process of the schema before goes on, and another type
-    is refused.
+    """A new column is added in the transaction of its first rows.
+
+    An older process goes on, and another type is refused.
     """
     sink.commit(*staged_receipt(sink, 0))
     wider = SqliteBoth(sink.store.path, ROWS.append(pa.field("tags", pa.list_(pa.string()))))
@@ -209,7 +216,7 @@ def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
 
 
 def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> None:
-    """Nothing is there then, and nothing of the one before forbids a window."""
+    """A dropped table is made again, and the old table's windows don't count."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("DROP TABLE orders")
     assert (sink.look(window(0)), sink.owner()) == (None, None)
@@ -222,7 +229,7 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
     "table_sql", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
 )
 def test_somebody_elses_table_is_refused(path: str, table_sql: str) -> None:
-    """It is never written to, nor is its file."""
+    """A table that windrow didn't make is refused, and its file doesn't change."""
     with closing(sqlite3.connect(path)) as database:
         database.execute(table_sql)
     old_content = Path(path).read_bytes()
@@ -234,8 +241,10 @@ def test_somebody_elses_table_is_refused(path: str, table_sql: str) -> None:
 
 
 def test_who_only_looks_changes_no_file(path: str) -> None:
-    """Of an application that has no table of windrow's yet, or of a table's copy without its
-    write-ahead log; nor does a commit to a table that isn't there.
+    """A look doesn't change the file: neither one without a table of windrow, nor a copy
+    without its write-ahead log.
+
+    A commit to a missing table doesn't either.
     """
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE customers (id)")
@@ -253,7 +262,9 @@ def test_who_only_looks_changes_no_file(path: str) -> None:
 
 
 def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
-    """Whatever the look before it has found."""
+    """A receipt with offsets of another window is refused by the database, whatever the look
+    found.
+    """
     sink.commit(*staged_receipt(sink, 0))
     same = plan(sink, 1, (0, 10))
     window_receipt = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
@@ -277,7 +288,9 @@ def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
 def test_a_damaged_row_of_windrows_own_is_told(
     sink: Any, user: sqlite3.Connection, harm: str
 ) -> None:
-    """It is no mistake of windrow, and no table that isn't there."""
+    """A damaged row in windrow's own tables raises RefusedError, and doesn't count as a missing
+    table.
+    """
     sink.commit(*staged_receipt(sink, 0))
     user.execute(f"UPDATE windrow_tables {harm} WHERE name = 'orders'")
     with pytest.raises(RefusedError):
@@ -286,7 +299,7 @@ def test_a_damaged_row_of_windrows_own_is_told(
 
 @pytest.mark.parametrize("harm", ["value = 'x'", "name = '[x'", "name = 'x'"])
 def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm: str) -> None:
-    """The dead letters of its attempt count as not stored, and verify tells."""
+    """Dead letters with a damaged note count as not stored, and verify reports it."""
     window_receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(window_receipt.plan, "a1", staged)
     user.execute(f"UPDATE windrow_notes SET {harm}")
@@ -296,7 +309,7 @@ def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm:
 
 
 def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
-    """Of a version of windrow whose tables mean something else."""
+    """A table of another form is refused."""
     user.execute("UPDATE windrow_tables SET form = 1")
     with pytest.raises(SpecError, match="was made by another version of windrow"):
         sink.look(window(0))
@@ -312,7 +325,7 @@ def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
 def test_a_staged_file_that_is_not_whole(
     sink: Any, harming: Callable[[Path], object], says: str
 ) -> None:
-    """Nothing is committed."""
+    """A staged file that was changed refuses its window, and nothing is committed."""
     window_receipt, staged = staged_receipt(sink, 0)
     word, *_ = staged[0].rows
     harming(Path(sink.store.staged.uri) / msgspec.json.decode(word)["path"])
@@ -339,7 +352,9 @@ def test_a_staged_file_that_is_not_whole(
 def test_what_a_user_made_of_the_table(
     sink: Any, user: sqlite3.Connection, change_sql: str, says: str
 ) -> None:
-    """What keeps rows out is told, and nothing is committed."""
+    """A change of the table by a user that keeps rows out refuses the window, and nothing is
+    committed.
+    """
     user.execute(change_sql)
     with pytest.raises(RefusedError, match=says):
         sink.commit(*staged_receipt(sink, 0))
@@ -348,7 +363,7 @@ def test_what_a_user_made_of_the_table(
 
 
 def replacing(user: sqlite3.Connection) -> None:
-    """The table is made anew, and a row takes the place of one of another window."""
+    """Makes the table again, so that a new row replaces a row of another window."""
     ((table_sql,), (index,)) = user.execute(
         "SELECT sql FROM sqlite_master WHERE tbl_name = 'orders' AND sql > '' ORDER BY type DESC"
     )
@@ -362,7 +377,9 @@ def replacing(user: sqlite3.Connection) -> None:
 
 
 def deleting(user: sqlite3.Connection) -> None:
-    """A trigger, whose author writes the table's name in another case."""
+    """Adds a trigger that deletes other windows' rows; it writes the table's name in another
+    case.
+    """
     user.execute(
         "CREATE TRIGGER newest AFTER INSERT ON ORDERS BEGIN"
         " DELETE FROM orders WHERE _window <> new._window; END"
@@ -373,7 +390,11 @@ def deleting(user: sqlite3.Connection) -> None:
 def test_no_window_takes_rows_of_others(
     sink: Any, user: sqlite3.Connection, harm: Callable[[sqlite3.Connection], None]
 ) -> None:
-    """The window has all of its rows, so only the others tell it; nothing is committed."""
+    """A window whose commit would remove other windows' rows is refused, and nothing is
+    committed.
+
+    The window's own rows are complete, so only the other rows show it.
+    """
     sink.commit(*staged_receipt(sink, 0))
     rows = user.execute("SELECT * FROM orders").fetchall()
     harm(user)
@@ -384,7 +405,10 @@ def test_no_window_takes_rows_of_others(
 
 @pytest.mark.parametrize(("folder", "kind"), [("/srv/shared", "nfs4"), ("/", None)])
 def test_a_network_file_system(tmp_path: Path, folder: str, kind: str | None) -> None:
-    """Is refused by its name; a disk in one, or beside it, is none."""
+    """A network file system is refused with its name.
+
+    A local disk mounted within one, or beside it, is accepted.
+    """
     mounts = tmp_path / "mounts"
     mounts.write_text(
         "disk / ext4 rw 0 0\nhost:/x /srv/shared nfs4 rw 0 0\ndisk /srv/shared/local xfs rw 0 0\n"
@@ -396,7 +420,7 @@ def test_a_network_file_system(tmp_path: Path, folder: str, kind: str | None) ->
 
 
 def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
-    """Somebody's bytes in a column of texts are told, and not shown."""
+    """A text that isn't UTF-8 is reported without its bytes."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("UPDATE orders SET id = CAST(x'ff736563726574' AS TEXT)")
     with pytest.raises(RefusedError, match="a text isn't UTF-8") as caught:
@@ -405,7 +429,10 @@ def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
 
 
 def test_a_disk_that_is_full(sink: Any) -> None:
-    """It is told, what was written is taken back, and with room again the window goes in."""
+    """A full disk raises UnreachableError, and the transaction is rolled back.
+
+    With space the window commits.
+    """
     window_receipt, staged = staged_receipt(sink, 0)
     with files_end_at(20_000), pytest.raises(UnreachableError, match=r"is its disk full|no room"):
         sink.commit(window_receipt, staged)

@@ -1,4 +1,4 @@
-"""A user sees every value as the page says; or the column is refused."""
+"""Values in SQLite columns: a user sees each as the page says, or the column is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 def write_and_read(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
-    """What a table of SQLite holds of a batch."""
+    """Returns the values that an SQLite table holds for a batch."""
     names = [f'"{number}" {declared(field.type)}' for number, field in enumerate(batch.schema)]
     database.execute(f"CREATE TABLE held ({', '.join(names)})")
     database.executemany(
@@ -33,7 +33,7 @@ def write_and_read(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[
 
 
 def test_what_a_user_sees(database: sqlite3.Connection) -> None:
-    """The texts that the page shows, in the types that SQLite has for them."""
+    """Values have the texts that the page shows, in SQLite's types."""
     batch = pa.record_batch(
         {
             "at": pa.array([1_767_323_045_000_006], pa.timestamp("us", "UTC")),
@@ -65,7 +65,7 @@ def test_what_a_user_sees(database: sqlite3.Connection) -> None:
     [pa.uint8(), pa.time64("us"), pa.timestamp("ns"), pa.struct([]), pa.list_(pa.large_string())],
 )
 def test_other_types_are_refused(kind: pa.DataType) -> None:
-    """By the column's name, before anything is made."""
+    """A column of another type is refused with its name before anything is made."""
     with pytest.raises(SpecError, match="the columns can't be written in SQLite: wrong: "):
         SqliteStore("/tmp/none.sqlite", "orders").check_columns(
             pa.schema([pa.field("wrong", kind)])
@@ -73,7 +73,9 @@ def test_other_types_are_refused(kind: pa.DataType) -> None:
 
 
 def test_a_value_of_somebody_elses_is_refused() -> None:
-    """Of which column it is, and not what it is."""
+    """A foreign value that doesn't fit the column raises RefusedError with the column and
+    without the value.
+    """
     with pytest.raises(
         RefusedError, match="column at of orders holds a value that is no timestamp"
     ) as caught:
@@ -82,8 +84,9 @@ def test_a_value_of_somebody_elses_is_refused() -> None:
 
 
 def test_a_table_has_one_identity(tmp_path: pytest.TempPathFactory) -> None:
-    """Whatever the case of its name, which SQLite takes no notice of; another table of
-    the file is another one.
+    """A table's identity ignores the case of its name, as SQLite does.
+
+    Another table of the file has another identity.
     """
     store = SqliteStore(f"{tmp_path}/a.sqlite", "Orders")
     assert store.is_at(SqliteStore(f"{tmp_path}/a.sqlite", "orders").identity)

@@ -1,4 +1,4 @@
-"""Tables in an SQLite file as tests have them; a place is the file."""
+"""Tables in an SQLite file for tests. A location is the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 
 class SqliteBoth(WithDeadLetters, WindowTable):
-    """With its dead letters in the same file."""
+    """A table in an SQLite file, with its dead letters in the same file."""
 
     store: SqliteStore
 
@@ -37,7 +37,7 @@ class SqliteBoth(WithDeadLetters, WindowTable):
 
 
 def receipt_first(sink: Any) -> None:
-    """A broken twin: the receipt, and then its rows, in a transaction each."""
+    """Makes a broken twin that writes the receipt and then its rows, in two transactions."""
 
     def twice(state: Any, change: TableChange) -> Answer:
         put_answer: Answer = state.put(msgspec.structs.replace(change, staged=(), columns=None))
@@ -51,7 +51,7 @@ def receipt_first(sink: Any) -> None:
 
 
 class SqliteWorld(SinkWorld):
-    """A piece is a run of one topic-partition's offsets: a table has no other cuts."""
+    """Tables in SQLite files. A piece is a run of one topic-partition's offsets."""
 
     locks = True
     twins = (receipt_first,)

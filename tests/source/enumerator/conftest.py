@@ -1,4 +1,4 @@
-"""Fixtures of the tests that plan windows over random logs."""
+"""Fixtures for tests that plan windows over random logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def short_scans() -> Iterator[None]:
-    """A search by timestamp scans at most 25 messages, so that short logs exceed that, too."""
+    """Limits a search by timestamp to 25 messages, so that short logs also exceed the limit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
         yield
@@ -19,6 +19,6 @@ def short_scans() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder for ledgers, one file an example."""
+    """A folder for ledgers, one file per example."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)

@@ -27,14 +27,16 @@ TOPIC = "things"
 SOURCE = Source(Topics((TOPIC,)))
 
 Event = tuple[int, str]
-"""A timestamp in epoch milliseconds, and how it is written: plain, committed or aborted."""
+"""A timestamp in epoch milliseconds, and how the message is written: plain, committed or
+aborted.
+"""
 
 
 class ShortChunks(MemoryBroker):
-    """The in-memory broker, with chunks of 7 messages, so that short logs have many."""
+    """The in-memory broker with chunks of 7 messages, so that short logs have many chunks."""
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The same messages in short chunks."""
+        """Yields the same messages in short chunks."""
         for chunk in super().stamps(tp, start, stop):
             for i in range(0, len(chunk.offsets), 7):
                 yield Stamps(
@@ -43,14 +45,16 @@ class ShortChunks(MemoryBroker):
 
 
 def logs(max_events: int = 120) -> st.SearchStrategy[list[Event]]:
-    """Rising timestamps over the day, among them late, future and unstamped ones, idle
-    hours, transactions committed and aborted.
+    """Returns a strategy for logs with rising timestamps over a day.
+
+    They also have late, future and unstamped messages, idle hours, and transactions that are
+    committed or aborted.
     """
     step = st.sampled_from([20_000, 60_000, 300_000, 300_000, 300_000, 3 * HOUR])
     aside = st.sampled_from([0] * 12 + [-40_000, -6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**12, None])
     fate = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
     events = st.lists(st.tuples(step, aside, fate), max_size=max_events).map(_events)
-    # a log is refused if none of its visible messages has a timestamp
+    # a log whose visible messages have no timestamp would be refused
     return events.filter(
         lambda log: not log or any(s >= 0 and fate != "aborted" for s, fate in log)
     )
@@ -65,7 +69,7 @@ def _events(steps: Sequence[tuple[int, int | None, str]]) -> list[Event]:
 
 
 def healthy(max_events: int = 150) -> st.SearchStrategy[list[Event]]:
-    """Timestamps that only rise; no transactions."""
+    """Returns a strategy for logs whose timestamps only rise, without transactions."""
     return st.lists(
         st.sampled_from([1, 20_000, 300_000, 300_000, 2 * HOUR]), max_size=max_events
     ).map(lambda steps: _events([(s, 0, "plain") for s in steps]))
@@ -74,7 +78,7 @@ def healthy(max_events: int = 150) -> st.SearchStrategy[list[Event]]:
 def write(
     broker: MemoryBroker, tp: TopicPartition, events: Sequence[Event]
 ) -> list[tuple[int, int]]:
-    """Append the events; offset and timestamp of those that become visible."""
+    """Appends the events, and returns offset and timestamp of those that become visible."""
     visible = []
     for stamp, fate in events:
         if fate == "plain":
@@ -91,8 +95,10 @@ def write(
 
 
 def by_definition(visible: Sequence[tuple[int, int]], label: datetime) -> int | None:
-    """The settled rule word by word, as an offset; the first label cuts before all that
-    has no timestamp, if nothing stamped lies before.
+    """Returns a label's cut by the definition of the settled rule, as an offset.
+
+    The first label cuts before all messages without a timestamp, if there is no stamped message
+    before.
     """
     label_millis, stamps_before = int(label.timestamp() * 1000), []
     for j, (offset, stamp) in enumerate(visible):
@@ -113,8 +119,10 @@ def resolved(
     source: Source = SOURCE,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Boundary]:
-    """The label's boundary and those that the same look answered; an open transaction
-    isn't waited for.
+    """Returns the label's boundary, and the boundaries of other labels that the same search
+    found.
+
+    It doesn't wait for open transactions.
     """
     return resolve(
         broker, source, label, "hourly", FIRST, lower, upper, progress, wait_for_open=False
@@ -128,14 +136,14 @@ def resolve_alone(
     upper: Boundary | None = None,
     source: Source = SOURCE,
 ) -> Boundary:
-    """The label's boundary, resolved and not frozen."""
+    """Returns the label's boundary, resolved but not frozen."""
     return next(b for b in resolved(broker, label, lower, upper, source) if b.label == label)
 
 
 def freeze(
     broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE
 ) -> Boundary:
-    """The label's frozen boundary, as the pipeline does it."""
+    """Returns the label's frozen boundary, as the pipeline does."""
     frozen = ledger.boundary(PIPELINE, label)
     if frozen is not None:
         return frozen
@@ -144,7 +152,7 @@ def freeze(
 
 
 def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SOURCE) -> Plan:
-    """The frozen plan of the window from the label `hour` to the next."""
+    """Returns the frozen plan of the window from the label `hour` to the next."""
     window = window_at(PIPELINE, "hourly", LABELS[hour])
     frozen = ledger.plan(window)
     if frozen is not None:
@@ -157,6 +165,6 @@ def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SO
 
 
 def offset(boundary: Boundary, tp: TopicPartition) -> int | None:
-    """Where it cuts; None for what it doesn't know."""
+    """Returns the boundary's offset; None for an unknown topic-partition."""
     mark = boundary.cut(tp)
     return None if mark is None else mark.offset

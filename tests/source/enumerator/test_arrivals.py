@@ -1,4 +1,4 @@
-"""A message that arrives while positions are resolved is passed over by none of them."""
+"""Messages that arrive while positions are resolved: every position is before them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 T0, NEW = TopicPartition("t", 0), TopicPartition("new", 0)
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 WRITTEN = 10
-"""Messages of each log before the first question, all from before noon."""
+"""Number of messages in each log before the first question, all from before noon."""
 
 _QUESTIONS = {
     "cluster_id",
@@ -41,17 +41,20 @@ _QUESTIONS = {
     "log_starts",
     "stable_ends",
     "ends",
-    "committed",
+    "committed_offsets",
     "first_at_or_after",
     "stamps",
 }
 
 
 class Busy(MemoryBroker):
-    """A message of noon arrives in each log right before one question, counted from 0.
+    """A broker with a message of noon that arrives in each log right before one question.
 
-    `requests`: the questions so far. `ends_asked`: whether one for ends was among them when
-    the messages arrived; None if they haven't arrived.
+    Attributes:
+        arrival: number of that question, counted from 0.
+        requests: the questions so far.
+        ends_asked: whether the ends had been asked for when the messages arrived; None before
+            they arrive.
     """
 
     def __init__(self, arrival: int) -> None:
@@ -65,7 +68,7 @@ class Busy(MemoryBroker):
                 )
 
     def __getattribute__(self, name: str) -> Any:
-        """A question is counted when its method is looked up."""
+        """Counts a question when its method is looked up."""
         if name in _QUESTIONS:
             self._count(name)
         return super().__getattribute__(name)
@@ -82,7 +85,7 @@ Resolved = Callable[[Busy, Initializer], Sequence[Mark]]
 
 
 def lower(broker: Busy, *others: str) -> Boundary:
-    """A boundary of topic t at 11:00, with these others of an id that they had before."""
+    """Returns a boundary of topic t at 11:00, and of other topics with earlier ids."""
     topics = [TopicSeen("t", MemoryBroker.topic(broker, "t").topic_id, 1)]
     topics += [TopicSeen(name, "an earlier one", 1) for name in others]
     marks = [Mark(topic.topic, 0, 0, "position") for topic in topics]
@@ -90,29 +93,29 @@ def lower(broker: Busy, *others: str) -> Boundary:
 
 
 def source(start: Initializer, joining: Joining = "start") -> Source:
-    """Of both topics."""
+    """Returns a source of both topics."""
     return Source(Topics(("t", "new")), start, joining=joining)
 
 
 def started(broker: Busy, start: Initializer) -> Sequence[Mark]:
-    """Where the first window begins."""
+    """Returns the start of the first window."""
     return first_boundary(broker, source(start), 0).marks
 
 
 def stopped(broker: Busy, stop: Initializer) -> Sequence[Mark]:
-    """The end of a pipeline in micro-batches."""
+    """Returns the end of a pipeline in micro-batches."""
     return last_boundary(broker, source(Earliest()), stop, lower(broker)).boundary.marks
 
 
 def joined_batch(broker: Busy, start: Initializer) -> Sequence[Mark]:
-    """Where a topic begins that a micro-batch is the first to read."""
+    """Returns the start of a new topic in a micro-batch."""
     batch = next_batch(broker, source(start), lower(broker), 1, None, 1)
     assert batch is not None
     return batch.start_marks
 
 
 def joined_hour(broker: Busy, start: Initializer) -> Sequence[Mark]:
-    """Where a topic begins that an hour is the first to read."""
+    """Returns the start of a new topic in an hour."""
     boundaries = resolve(
         broker,
         source(start),
@@ -128,13 +131,13 @@ def joined_hour(broker: Busy, start: Initializer) -> Sequence[Mark]:
 
 
 def begun_anew(broker: Busy, start: Initializer) -> Sequence[Mark]:
-    """Where a topic begins that was made anew."""
+    """Returns the start of a topic that was made again, after a rebase."""
     rebased = rebase_at(broker, source(Earliest()), lower(broker, "new"), start)
     return [mark for mark in rebased.boundary.marks if mark.tp == NEW]
 
 
 def moved(broker: Busy, start: Initializer) -> Sequence[Mark]:
-    """Where all begin on another cluster."""
+    """Returns the start of all topics on another cluster, after a rebase."""
     elsewhere = Boundary.of(0, "another", lower(broker).topics, [])
     return rebase_at(broker, source(Earliest()), elsewhere, start).boundary.marks
 
@@ -157,8 +160,10 @@ def moved(broker: Busy, start: Initializer) -> Sequence[Mark]:
 def test_what_arrives_after_the_ends_were_asked_lies_behind_every_position(
     resolved: Resolved, position: Initializer
 ) -> None:
-    """Between whichever questions it arrives. A message of the instant that a position names
-    lies behind it also if it was there before the ends were.
+    """A message that arrives after the ends were asked for is after every position, whenever it
+    arrives.
+
+    For a position of a time, this holds also for a message of that time that arrived before.
     """
     for arrival in range(99):
         broker = Busy(arrival)
@@ -173,16 +178,16 @@ def test_what_arrives_after_the_ends_were_asked_lies_behind_every_position(
 
 
 def test_a_group_that_goes_on_meanwhile_is_followed() -> None:
-    """An offset beyond the end that was asked before is neither lost nor undecided: the log
-    has grown, and the group with it.
+    """A group's offset beyond the end that was asked for before is accepted: the log has grown
+    meanwhile.
     """
 
     class Following(Busy):
         def _count(self, question: str) -> None:
-            if question == "committed":
+            if question == "committed_offsets":
                 self.arrival = len(self.requests)
             super()._count(question)
-            if question == "committed":
+            if question == "committed_offsets":
                 self.commit_group("g", {T0: WRITTEN + 1, NEW: 3})
 
     marks = started(Following(-1), GroupOffsets("g"))
@@ -190,7 +195,7 @@ def test_a_group_that_goes_on_meanwhile_is_followed() -> None:
 
 
 def test_a_log_whose_first_stamped_message_arrives_meanwhile_is_not_without_timestamps() -> None:
-    """It isn't refused: the messages before the ends have none, if there are any."""
+    """A log whose first stamped message arrives meanwhile isn't refused for missing timestamps."""
     for arrival in range(4):
         broker = Busy(arrival)
         broker.recreate_topic("t")

@@ -1,5 +1,5 @@
-"""Where two boundaries under one label may differ: nowhere, unless the source was
-replaced there.
+"""Differences of two boundaries with one label: none is allowed, unless the source was replaced
+there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ HERE = boundary(hour(1), mark(5), mark(7, partition=1))
 def test_a_difference_is_told_by_topic_partition(
     other_boundary: Boundary, difference_text: str
 ) -> None:
-    """However each cut was found; a partition that one side doesn't know yet is at 0
-    there, one that it left out is nowhere.
+    """A difference is shown per topic-partition.
+
+    A new partition is at 0, and one that is left out is "nothing".
     """
     assert difference(HERE, other_boundary) == difference_text
 
 
 def test_what_one_side_left_out_is_nowhere() -> None:
-    """On whichever side."""
+    """A topic-partition that one side left out is "nothing", on either side."""
     other_boundary = boundary(hour(1), mark(5), partition_counts={"t": 2})
     assert (difference(HERE, other_boundary), difference(other_boundary, HERE)) == (
         "t[1] at 7 and nothing",
@@ -61,7 +62,7 @@ def test_what_one_side_left_out_is_nowhere() -> None:
     ],
 )
 def test_another_label_or_source_is_told_before_any_offset(other_boundary: Boundary) -> None:
-    """In whichever order the two are held against each other, with both labels."""
+    """A different label or source is reported before offsets, with both labels."""
     assert difference(HERE, other_boundary).startswith(
         "label, cluster or topic id differ (2026-01-02T01:00:00Z, 2026-01-02T0"
     )
@@ -69,8 +70,8 @@ def test_another_label_or_source_is_told_before_any_offset(other_boundary: Bound
 
 
 def test_one_source_may_gain_topics_and_lose_none() -> None:
-    """A later boundary has all topics of an earlier one under the same ids; partitions
-    are no matter.
+    """A later boundary of the same source has all topics of the earlier one with the same ids;
+    partitions don't matter.
     """
     more = boundary(hour(2), mark(5), mark(0, topic="u"), partition_counts={"t": 9})
     assert same_source(HERE, more)
@@ -80,7 +81,7 @@ def test_one_source_may_gain_topics_and_lose_none() -> None:
 
 
 def test_a_window_starts_where_the_one_before_ended() -> None:
-    """On one source any difference tears, also a label's."""
+    """On one source a window starts exactly where the one before ended, label included."""
     assert stop_start_difference(HERE, HERE) == ""
     assert (
         stop_start_difference(HERE, boundary(hour(1), mark(5), mark(9, partition=1)))
@@ -93,8 +94,9 @@ def test_a_window_starts_where_the_one_before_ended() -> None:
 
 
 def test_a_rebase_opens_the_label_anew() -> None:
-    """On another cluster nothing is compared; on the same one topics with the same id
-    go on, others begin anew or are gone.
+    """After a rebase to another cluster nothing is compared.
+
+    On the same cluster, topics with the same id go on, and others begin again or are gone.
     """
     stop = boundary(hour(1), mark(5), mark(7, topic="kept"), mark(9, topic="gone"))
     assert stop_start_difference(stop, boundary(hour(1), mark(1), cluster="d")) == ""

@@ -1,4 +1,4 @@
-"""Watermarks, and the states of windows."""
+"""Completeness: watermarks, and the states of windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.ingest.source.enumerator.completeness import Completeness, Idle, as
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 NONE: frozenset[str] = frozenset()
 STAMPED = "stamped"
-"""The topic whose messages the broker stamps."""
+"""The topic whose messages get their timestamps from the broker."""
 
 Hows = Sequence[How | None]
 
@@ -30,18 +30,24 @@ def hour(n: int) -> datetime:
 
 
 def boundary(label: Label, hows: Hows, topic: str = "orders") -> Boundary:
-    """Marks of partitions 0, 1, ...; None for one that isn't known there."""
+    """Returns a boundary with marks of the partitions 0, 1, ...; None for an unknown partition."""
     marks = [Mark(topic, p, 0, origin) for p, origin in enumerate(hows) if origin is not None]
     return Boundary.of(label, "cluster", [TopicSeen(topic, "id", len(marks))], marks)
 
 
 def boundaries(*rows: Hows) -> list[Boundary]:
-    """Under hours 0, 1, ..."""
+    """Returns boundaries of the hours 0, 1, ..."""
     return [boundary(hour(n), hows) for n, hows in enumerate(rows)]
 
 
 def receipt(start: Label, *late_by: tuple[str, int], early: int = 0) -> Receipt:
-    """Of the window or micro-batch that starts there, with messages of earlier hours."""
+    """Returns the receipt of a window or micro-batch that starts at `start`.
+
+    Args:
+        start: the start.
+        late_by: key and number of late messages of each earlier window.
+        early: number of early messages.
+    """
     window = Window(
         "orders", start, start + 1 if isinstance(start, int) else start + timedelta(hours=1)
     )
@@ -101,11 +107,11 @@ def hours(n: int) -> list[Receipt]:
     return [receipt(hour(i)) for i in range(n)]
 
 
-# --------------------------------------------------------------------------------------------------
+# --- examples
 
 
 def test_the_slowest_topic_partition_decides() -> None:
-    """A window is complete once every log has passed its end, and those that have not are named."""
+    """A window is complete once every log has passed its end. Logs that have not are named."""
     assessment = assess(
         boundaries(["settled"] * 3, ["settled", "settled", "end"], ["settled", "end", "end"]),
         hours(2),
@@ -140,7 +146,7 @@ def test_the_slowest_topic_partition_decides() -> None:
 
 @pytest.mark.parametrize("origin", sorted(set(get_args(How)) - {"settled", "removed"}))
 def test_only_a_settled_mark_proves_something(origin: How) -> None:
-    """No other mark of a topic-partition that is still read lets a window pass for complete."""
+    """Only a settled mark of a topic-partition that is still read makes a window complete."""
     assessment = assess(
         boundaries(["settled", "settled"], ["settled", origin]), hours(1), NONE, "wait"
     )
@@ -148,9 +154,11 @@ def test_only_a_settled_mark_proves_something(origin: How) -> None:
 
 
 def test_messages_that_came_later_prove_what_a_mark_did_not() -> None:
-    """Where a log ended before the label, the window that begins there proves it once it is
-    committed: at least half of its messages are from then or later. So a log with a message an hour
-    completes each hour by the next one's.
+    """If a log ended before the label, the window that begins there proves the label once it is
+    committed.
+
+    At least half of that window's messages must be from then or later. So a log with one
+    message an hour completes each hour with the next hour's message.
     """
     sparse = boundaries(["end"], ["end"], ["end"], ["end"])
     assessment = assess(sparse, hours(3), NONE, "wait")
@@ -164,7 +172,7 @@ def test_messages_that_came_later_prove_what_a_mark_did_not() -> None:
 
 
 def test_one_that_never_proved_anything_holds_all_back() -> None:
-    """Without a settled mark anywhere there is no watermark."""
+    """A topic-partition without a settled mark gives no watermark."""
     assessment = assess(
         boundaries(["settled", "position"], ["settled", "end"]), hours(1), NONE, "wait"
     )
@@ -172,15 +180,17 @@ def test_one_that_never_proved_anything_holds_all_back() -> None:
 
 
 def test_a_removed_topic_is_not_waited_for() -> None:
-    """What isn't read any more holds nothing back."""
+    """A removed topic doesn't hold back the watermark."""
     assert assess(
         boundaries(["settled", "settled"], ["settled", "removed"]), hours(1), NONE, "wait"
     ).watermark == hour(1)
 
 
 def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
-    """Its end was taken after the label, and nothing older can come; but an open
-    transaction may still bring something.
+    """An idle topic with broker timestamps doesn't hold back the watermark, because no older
+    message can come.
+
+    An open transaction does.
     """
     idle = [boundary(hour(0), ["settled"], STAMPED), boundary(hour(1), ["end"], STAMPED)]
     assert assess(idle, hours(1), frozenset({STAMPED}), "wait").watermark == hour(1)
@@ -190,8 +200,8 @@ def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
 
 
 def test_an_idle_topic_partition_is_exempt_by_choice() -> None:
-    """Who says so doesn't wait for a log that ends before the label, also where all do;
-    an open transaction is waited for all the same.
+    """With `exempt`, logs that end before the label don't hold back the watermark, even all of
+    them; open transactions do.
     """
     assert assess(
         boundaries(["settled"] * 2, ["settled", "end"]), hours(1), NONE, "exempt"
@@ -205,9 +215,7 @@ def test_an_idle_topic_partition_is_exempt_by_choice() -> None:
 
 
 def test_a_new_partition_leaves_what_is_complete_alone() -> None:
-    """A partition that appears later holds later windows back, never those that it can
-    have no message in.
-    """
+    """A new partition holds back only later windows, never those in which it has no message."""
     assessment = assess(
         boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait"
     )
@@ -219,8 +227,9 @@ def test_a_new_partition_leaves_what_is_complete_alone() -> None:
 
 
 def test_late_messages_are_counted_where_they_belong() -> None:
-    """A complete window of which later ones hold messages is late; an open one stays
-    open; both say how many.
+    """A complete window is late if later windows hold its messages; an open one stays open.
+
+    Both have the number.
     """
     receipts = [
         receipt(hour(0), early=3),
@@ -239,7 +248,9 @@ def test_late_messages_are_counted_where_they_belong() -> None:
 
 
 def test_each_window_is_judged_with_the_watermark() -> None:
-    """It stands beside the state that it explains; before any label is proven there is none."""
+    """Each window's state has the watermark that explains it; before any label is proven there
+    is none.
+    """
     assessment = assess(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
     assert [w.watermark for w in assessment.windows.values()] == [hour(1), hour(1)]
     late = [receipt(hour(0), (key(0), 9))]
@@ -247,7 +258,9 @@ def test_each_window_is_judged_with_the_watermark() -> None:
 
 
 def test_micro_batches_are_not_judged() -> None:
-    """They have no hours, so no watermark, and nothing holds one back."""
+    """Micro-batches have no hours, so they have no watermark, and no topic-partition holds it
+    back.
+    """
     assessment = assess(
         [boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait"
     )
@@ -255,7 +268,7 @@ def test_micro_batches_are_not_judged() -> None:
 
 
 def test_the_judgement_is_json() -> None:
-    """It comes back as it was."""
+    """The assessment survives JSON."""
     assessment = assess(
         boundaries(["settled", "end"], ["settled", "end"]),
         [receipt(hour(0), early=1)],
@@ -266,7 +279,7 @@ def test_the_judgement_is_json() -> None:
     assert assess([], [], NONE, "wait") == Completeness(None, (), {})
 
 
-# --------------------------------------------------------------------------------------------------
+# --- properties
 
 
 HOWS: list[How | None] = ["settled"] * 4 + [
@@ -282,8 +295,8 @@ HOWS: list[How | None] = ["settled"] * 4 + [
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Boundary]:
-    """Boundaries under ascending hours over a source that only gains topic-partitions;
-    some hours have none.
+    """Draws boundaries of ascending hours, some missing, over a source that only gains
+    topic-partitions.
     """
     label_hours = draw(st.lists(st.integers(0, 12), unique=True, max_size=7).map(sorted))
     sizes = draw(
@@ -298,8 +311,10 @@ def histories(draw: st.DrawFn) -> list[Boundary]:
 
 
 def proven(history: Sequence[Boundary], tp: TopicPartition, end: datetime, idle: Idle) -> bool:
-    """Word by word: a mark at or beyond the end is settled, or exempt, or the window behind it read
-    messages: each has some of partition 0.
+    """Returns whether the definition proves an end for a topic-partition.
+
+    A mark at or after the end is settled or exempt, or the window after it read messages. Each
+    window has some of partition 0.
     """
     fine = {"settled", "removed"} | ({"end"} if idle == "exempt" else set())
     return any(
@@ -312,7 +327,9 @@ def proven(history: Sequence[Boundary], tp: TopicPartition, end: datetime, idle:
 
 
 def never_too_early(history: Sequence[Boundary], idle: Idle) -> None:
-    """What is complete is proven by all that some boundary at or beyond its end knows."""
+    """Asserts that exactly those windows are complete whose end a boundary proves with all its
+    topic-partitions.
+    """
     assessment = assess(history, hours(12), NONE, idle)
     for n in range(12):
         end = hour(n + 1)
@@ -326,14 +343,14 @@ def never_too_early(history: Sequence[Boundary], idle: Idle) -> None:
 
 @given(histories(), st.sampled_from(get_args(Idle)))
 def test_complete_is_never_said_too_early(history: list[Boundary], idle: Idle) -> None:
-    """A window is complete exactly if every topic-partition that isn't exempt has a
-    settled mark at or beyond its end.
+    """A window is complete exactly if every topic-partition that isn't exempt has a settled
+    mark at or after its end.
     """
     never_too_early(history, idle)
 
 
 def test_the_newest_of_all_would_be_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twin that takes the highest of the topic-partitions' watermarks is found out."""
+    """A twin that takes the highest watermark of all topic-partitions fails the check."""
     history = boundaries(["settled", "settled"], ["settled", "end"])
     never_too_early(history, "wait")
     monkeypatch.setattr(
@@ -347,9 +364,7 @@ def test_the_newest_of_all_would_be_too_early(monkeypatch: pytest.MonkeyPatch) -
 def test_a_further_boundary_takes_nothing_back(
     history: list[Boundary], data: st.DataObject, idle: Idle
 ) -> None:
-    """In whatever order boundaries are frozen, the watermark only rises, and no
-    complete window is open again.
-    """
+    """A further frozen boundary never lowers the watermark, and never reopens a complete window."""
     earlier_history = [b for b in history if data.draw(st.booleans())]
     earlier, later = (
         assess(earlier_history, hours(12), NONE, idle),
@@ -367,8 +382,10 @@ def test_a_further_boundary_takes_nothing_back(
 
 @given(histories(), st.sampled_from(get_args(Idle)))
 def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: Idle) -> None:
-    """Exactly where the watermark isn't at the newest boundary something holds it, and
-    if all of that settles there, it rises.
+    """The named topic-partitions hold back the watermark exactly if it isn't at the newest
+    boundary.
+
+    If they settle, it rises.
     """
     assessment = assess(history, [], NONE, idle)
     assert bool(assessment.holding) == bool(history and assessment.watermark != history[-1].label)

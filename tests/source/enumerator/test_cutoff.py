@@ -1,4 +1,6 @@
-"""A log that ends below a frozen mark was cut off; one that ends at it was not."""
+"""Logs that were cut off: a log that ends below a frozen mark was, and one that ends at the
+mark is whole.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ M0, M1 = Mark("t", 0, 5, "settled"), Mark("t", 1, 5, "end")
 
 
 class Elected(MemoryBroker):
-    """High watermarks as they are answered time after time; and what was asked."""
+    """A broker that answers with given high watermarks, one answer after the other, and records
+    the questions.
+    """
 
     def __init__(self, *answers: dict[TopicPartition, int]) -> None:
         super().__init__()
@@ -34,7 +38,7 @@ class Elected(MemoryBroker):
         self.requests: list[list[TopicPartition]] = []
 
     def ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:  # type: ignore[override]
-        """The next answer."""
+        """Returns the next answer."""
         self.requests.append(tps)
         ends = self.answers.pop(0)
         return {tp: ends[tp] for tp in tps if tp in ends}
@@ -42,25 +46,29 @@ class Elected(MemoryBroker):
 
 @pytest.mark.parametrize(("end", "cut"), [(4, True), (5, False), (6, False)])
 def test_a_log_that_reaches_the_mark_is_whole(end: int, cut: bool) -> None:
-    """It may end right there; one offset less, and something is gone."""
+    """A log that ends at the mark is whole; one that ends an offset earlier was cut off."""
     assert cut_off([M0], {T0: end}) == ({T0: (M0, 4)} if cut else {})
 
 
 def test_what_is_not_asked_for_or_was_removed_is_not_judged() -> None:
-    """Of a topic that was carried on nobody knows where its log should end."""
+    """A mark without an end, and a mark of a removed topic, isn't judged: the end of its log is
+    unknown.
+    """
     assert cut_off([Mark("t", 0, 5, "removed"), M1], {T0: 0}) == {}
     assert cut_off([M0, M1], {T1: 2}) == {T1: (M1, 2)}
 
 
 def refused(on_loss: OnLoss, *suspects: Mark, **ends: int) -> Elected:
-    """Suspects held against one answer."""
+    """Compares the marks with one answer, and returns the broker."""
     broker = Elected({TopicPartition("t", int(name[1:])): end for name, end in ends.items()})
     refuse_cut_off(broker, Source(Topics(("t",)), on_loss=on_loss), 7, suspects)
     return broker
 
 
 def test_the_first_log_that_was_cut_off_is_refused() -> None:
-    """In the order of topic-partitions, with the mark, the end, what happened and what to do."""
+    """The first topic-partition that was cut off is refused, with the mark, the end, the cause
+    and the advice.
+    """
     with pytest.raises(
         CutOffError,
         match=(
@@ -82,14 +90,14 @@ def test_the_first_log_that_was_cut_off_is_refused() -> None:
 
 
 def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
-    """Usually there are none; and a source that goes on whatever was lost needs no answer."""
+    """The cluster is asked only if there are suspects, and not with on_loss: skip."""
     assert refused("fail").requests == []
     assert refused("skip", M0, t0=3).requests == []
     assert refused("fail", M0, M1, t0=5, t1=6).requests == [[T0, T1]]
 
 
 def test_described_follows_a_name() -> None:
-    """A sentence's end, with the offsets and the label."""
+    """The description follows a topic-partition's name, and has the offsets and the label."""
     assert (
         describe_cutoff(M0, 3, 7)
         == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was"
@@ -102,9 +110,10 @@ def test_described_follows_a_name() -> None:
 
 
 def test_three_answers_must_agree() -> None:
-    """Some time apart: a leader that was just elected may name a stale end.
+    """A cut is believed after three answers, some time apart, because a new leader may report a
+    stale end.
 
-    Only those that are still below are asked again.
+    Only topic-partitions still below are asked for again.
     """
     pauses: list[float] = []
     broker = Elected({T0: 3, T1: 3}, {T0: 3, T1: 5}, {T0: 4})
@@ -114,7 +123,10 @@ def test_three_answers_must_agree() -> None:
 
 
 def test_a_log_that_grew_back_in_time_is_whole() -> None:
-    """And one that was never below is asked once."""
+    """A log that grows back within the three answers is whole.
+
+    One that was never below is asked for once.
+    """
     pauses: list[float] = []
     assert confirmed_cut_off(Elected({T0: 3}, {T0: 4}, {T0: 5}), [M0], pauses.append) == []
     assert confirmed_cut_off(Elected({T0: 5}), [M0], pauses.append) == []
@@ -122,14 +134,14 @@ def test_a_log_that_grew_back_in_time_is_whole() -> None:
 
 
 def test_logs_that_were_cut_off_are_told_in_order() -> None:
-    """By topic and partition."""
+    """Logs that were cut off are returned by topic and partition."""
     three = Elected(*[{T0: 3, T1: 2}] * 3)
     assert confirmed_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]
 
 
 class Diverged(Elected):
-    """Whole logs, and marks that are answered to lie above a place where their log was
-    cut off, time after time.
+    """A broker with whole logs that answers with given marks of logs that were cut off and grew
+    again.
     """
 
     def __init__(self, *answers: list[Mark]) -> None:
@@ -138,14 +150,15 @@ class Diverged(Elected):
         self.compared: list[Sequence[Mark]] = []
 
     def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
-        """The next answer."""
+        """Returns the next answer."""
         self.compared.append(marks)
         return self.diverged_answers.pop(0)
 
 
 def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
-    """If all answers say so; nobody is asked of the begin of a log, nor of a topic that
-    was carried on.
+    """A log that was cut off and grew over the mark is reported if all answers say so.
+
+    The start of a log, and a removed topic, aren't asked for.
     """
     pauses: list[float] = []
     first, removed = Mark("t", 2, 1, "end"), Mark("t", 4, 5, "removed")
@@ -157,7 +170,9 @@ def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
 
 
 def test_a_log_that_ends_below_the_mark_has_not_grown_over_it() -> None:
-    """Only the others are compared, and all are told in order."""
+    """Only logs that aren't too short are asked whether they grew over the mark, and all are
+    returned in order.
+    """
     broker = Diverged([M0], [M0], [M0])
     broker.answers = [{T1: 2}] * 3
     assert confirmed_cut_off(broker, [M1, M0], lambda _: None) == [(M0, None), (M1, 2)]
@@ -165,7 +180,9 @@ def test_a_log_that_ends_below_the_mark_has_not_grown_over_it() -> None:
 
 
 class Listed(MemoryBroker):
-    """The topics as they are answered time after time; and what was asked."""
+    """A broker that answers with given topics, one answer after the other, and records the
+    questions.
+    """
 
     def __init__(self, *answers: str) -> None:
         super().__init__()
@@ -173,7 +190,7 @@ class Listed(MemoryBroker):
         self.requests: list[Sequence[str]] = []
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """The next answer."""
+        """Returns the next answer."""
         self.requests.append(names)
         return {
             name: TopicInfo(name, "1", 1, compacted=False, retention_ms=None)
@@ -182,7 +199,7 @@ class Listed(MemoryBroker):
 
 
 def test_a_topic_is_gone_if_it_is_missing_each_time() -> None:
-    """Only those that still are missing are asked for again; of none nobody is asked."""
+    """A topic is gone if it is missing in each answer. Only missing topics are asked for again."""
     pauses: list[float] = []
     broker = Listed("b", "c")
     assert confirmed_gone(broker, ["a", "b", "c"], pauses.append) == ["a"]
@@ -194,7 +211,7 @@ def test_a_topic_is_gone_if_it_is_missing_each_time() -> None:
 
 @pytest.mark.parametrize(("failures", "waited"), [(0, 0), (2, 2), (3, 2)])
 def test_a_question_is_repeated_until_each_answer_says_cut_off(failures: int, waited: int) -> None:
-    """The third error is believed."""
+    """A question is repeated until the third CutOffError."""
     pauses: list[float] = []
     answers = [cut_off_error(M0, 3, 7)] * failures
 

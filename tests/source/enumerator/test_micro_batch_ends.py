@@ -1,5 +1,5 @@
-"""Micro-batches tile: every offset is in exactly one, from where `start` says, never
-more than asked for.
+"""Micro-batches tile: every offset from `start` on is in exactly one, and no batch has more
+than asked for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def broker_with(*counts: int) -> MemoryBroker:
-    """Topic t with so many messages in each partition."""
+    """Returns a broker with topic t and these numbers of messages per partition."""
     broker = MemoryBroker()
     broker.create_topic("t", len(counts))
     for p, count in enumerate(counts):
@@ -35,13 +35,13 @@ def broker_with(*counts: int) -> MemoryBroker:
 
 
 def fill(broker: MemoryBroker, tp: TopicPartition, count: int) -> None:
-    """More messages."""
+    """Produces messages."""
     for _ in range(count):
         broker.produce(tp, b"")
 
 
 def batch_ranges(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple[int, int]]:
-    """The ranges of a batch that is not empty."""
+    """Returns the offset ranges of a batch that isn't empty."""
     assert upper is not None
     return {
         tp: (a.offset, b.offset)
@@ -60,8 +60,8 @@ def batch_ranges(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition
 def test_batches_tile_while_topics_and_partitions_come(
     counts: list[int], max_records: int | None, min_records: int, data: st.DataObject
 ) -> None:
-    """Batch after batch, with more arriving in between: in the end each offset was in
-    exactly one batch, and none was too big.
+    """Batches with messages, partitions and topics arriving in between contain each offset
+    once, and none is too big.
     """
     broker, label = broker_with(*counts), 0
     lower = first_boundary(broker, ALL, 0)
@@ -111,8 +111,10 @@ def test_batches_tile_while_topics_and_partitions_come(
 def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
     logs: list[tuple[int, int, int]], max_records: int | None, min_records: int, data: st.DataObject
 ) -> None:
-    """All batches together are [start, stop) of each topic-partition, whatever their sizes, also
-    where the log grows up to its end and beyond only while they are cut, and partitions come.
+    """All batches up to an end are exactly [start, stop) of each topic-partition, for all
+    sizes.
+
+    This holds also if a log grows to its end and beyond meanwhile, and if partitions are added.
     """
     tps = [TopicPartition("t", p) for p in range(len(logs))]
     broker = broker_with(*(log_end for log_end, _, _ in logs))
@@ -143,7 +145,7 @@ def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
 
 
 def test_too_few_are_no_batch() -> None:
-    """Fewer than min_records new offsets freeze nothing, and none at all never does."""
+    """Fewer than min_records new offsets give no batch, and no new offsets never do."""
     broker = broker_with(2, 1)
     lower = first_boundary(broker, ALL, 0)
     assert next_batch(broker, ALL, lower, 1, None, 4) is None
@@ -160,7 +162,7 @@ def test_too_few_are_no_batch() -> None:
 
 
 def test_the_first_boundary_is_where_start_says() -> None:
-    """Its marks are positions, in each topic-partition."""
+    """The first boundary's marks are the positions of `start`, in each topic-partition."""
     broker = broker_with(5, 3)
     given_source = Source(Topics(("t",)), Given(((T0, 4),), "latest"))
     assert [(m.offset, m.origin) for m in first_boundary(broker, given_source, 0).marks] == [
@@ -170,7 +172,7 @@ def test_the_first_boundary_is_where_start_says() -> None:
 
 
 def test_an_offset_for_what_is_not_read_is_a_mistake() -> None:
-    """Nothing that was asked for is ignored."""
+    """A start offset for a topic that isn't read is refused."""
     with pytest.raises(SpecError, match=r"not read .*u\[0\]"):
         first_boundary(
             broker_with(1),
@@ -180,8 +182,9 @@ def test_an_offset_for_what_is_not_read_is_a_mistake() -> None:
 
 
 def test_a_batch_ends_at_the_stable_end() -> None:
-    """What is undecided waits; the end's leader epoch is the witness of every cut up to
-    it: without one nobody notices a log cut below.
+    """A batch ends at the stable end, and its marks have the end's leader epoch.
+
+    Without the epoch a log that is cut off below isn't noticed.
     """
     broker = broker_with(6, 0)
     broker.elect(T0)
@@ -207,8 +210,10 @@ def test_a_batch_ends_at_the_stable_end() -> None:
 def test_the_witness_of_what_is_taken_is_the_ends(
     offset: int, epoch: int | None, witness: int
 ) -> None:
-    """Where nothing is taken the lower boundary's is kept, if it has one: the older one
-    tells of more.
+    """A mark's leader epoch is the end's.
+
+    If the batch takes nothing, the lower boundary's is kept, because the older one detects
+    more.
     """
     broker = broker_with(6, 1)
     broker.elect(T0)
@@ -226,7 +231,7 @@ def test_the_witness_of_what_is_taken_is_the_ends(
 def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An idle partition costs no question for its high watermark."""
+    """A partition without new messages isn't asked for its high watermark."""
     broker = broker_with(6, 1)
     lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
     monkeypatch.delattr(MemoryBroker, "ends")
@@ -234,7 +239,7 @@ def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(
 
 
 def test_a_new_topic_begins_where_start_says() -> None:
-    """The batch's boundary says where, for the lower one doesn't know it."""
+    """A new topic begins where `start` says, in the batch's start marks."""
     broker = broker_with(1)
     lower = first_boundary(broker, ALL, 0)
     broker.create_topic("tt", 1)
@@ -249,7 +254,7 @@ def test_a_new_topic_begins_where_start_says() -> None:
 
 
 def test_a_topic_made_anew_is_refused() -> None:
-    """Its offsets must not follow those of the old one."""
+    """A topic that was made again is refused, because its offsets don't continue the old ones."""
     broker = broker_with(1)
     lower = first_boundary(broker, ALL, 0)
     broker.recreate_topic("t")
@@ -258,7 +263,7 @@ def test_a_topic_made_anew_is_refused() -> None:
 
 
 def test_one_offset_is_a_batch() -> None:
-    """Where nothing else is asked for; and exactly as many as were asked for."""
+    """One new offset is a batch if no minimum is given, or a minimum of 1."""
     lower = first_boundary(broker_with(0), ALL, 0)
     broker = broker_with(1)
     lower = Boundary.of(0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 1)], lower.marks)
@@ -268,8 +273,8 @@ def test_one_offset_is_a_batch() -> None:
 
 
 def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
-    """Asked again, the log's end would be another one; the log's start is the same, so
-    that can wait.
+    """The start of a new topic is frozen at once if it is the log's end, because that changes;
+    the log's start can wait.
     """
     broker, source = broker_with(1), Source(ALL.selection, Latest())
     lower = first_boundary(broker, source, 0)
@@ -282,7 +287,9 @@ def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
 
 
 def test_the_batchs_number_says_whose_turn_it_is() -> None:
-    """Where there is not an offset for each."""
+    """If there isn't an offset for each topic-partition, the batch's number decides which one
+    gets it.
+    """
     broker = broker_with(1, 1)
     lower = Boundary.of(
         0,
@@ -297,7 +304,9 @@ def test_the_batchs_number_says_whose_turn_it_is() -> None:
 
 
 def test_a_removed_topic_is_a_loss_or_let_go() -> None:
-    """By what the source says, of what the newest boundary knows."""
+    """A removed topic that the newest boundary knows is a loss, or left out with on_removed:
+    drop.
+    """
     broker = broker_with(1)
     lower = first_boundary(broker, ALL, 0)
     broker.delete_topic("t")
@@ -310,7 +319,7 @@ def test_a_removed_topic_is_a_loss_or_let_go() -> None:
 
 
 def test_a_mistaken_start_is_told_with_what_to_do() -> None:
-    """In the stage that found it."""
+    """A wrong start is refused at the stage `plan`, with the advice."""
     with pytest.raises(SpecError) as caught:
         first_boundary(
             broker_with(1),

@@ -1,4 +1,4 @@
-"""Every start position becomes an integer that the log holds, or an error that says why not."""
+"""Start positions: each becomes an offset that the log holds, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Partition 0 holds 3 to 10, one message a minute from noon (offset 0) on;
-    partition 1 is empty.
+    """A broker: partition 0 holds the offsets 3 to 10, one message a minute from noon (offset
+    0) on; partition 1 is empty.
     """
     broker = MemoryBroker()
     broker.create_topic("t", 2)
@@ -57,23 +57,23 @@ def broker() -> MemoryBroker:
 def resolve_positions(
     broker: MemoryBroker, start: Initializer, tps: Sequence[TopicPartition]
 ) -> Positions:
-    """The positions in these topic-partitions now."""
+    """Returns the current positions in these topic-partitions."""
     return positions(broker, start, broker.stable_ends(tps))
 
 
 def offsets(broker: MemoryBroker, start: Initializer) -> list[int]:
-    """Where the two partitions begin."""
+    """Returns the positions of the two partitions."""
     resolved_positions = resolve_positions(broker, start, [A, B])
     return [resolved_positions[A].offset, resolved_positions[B].offset]
 
 
 def test_the_ends_of_the_log(broker: MemoryBroker) -> None:
-    """Earliest is the log start and latest the stable end."""
+    """Earliest is the log start, and latest the stable end."""
     assert (offsets(broker, Earliest()), offsets(broker, Latest())) == ([3, 0], [10, 0])
 
 
 def test_the_end_goes_by_the_isolation_level(broker: MemoryBroker) -> None:
-    """An open transaction holds back the end only of those who read what is committed."""
+    """An open transaction holds back the end only with read_committed."""
     broker.produce(A, b"", transaction=broker.transaction())
     assert (
         offsets(broker, Latest()),
@@ -91,13 +91,13 @@ def test_the_end_goes_by_the_isolation_level(broker: MemoryBroker) -> None:
 def test_an_instant(
     broker: MemoryBroker, minutes: int, no_match: Reset, expected: list[int]
 ) -> None:
-    """Kafka's own answer, and what was asked for where it has none."""
+    """A time gives Kafka's own answer, or the reset if there is none."""
     assert offsets(broker, AtTime(NOON + timedelta(minutes=minutes), no_match)) == expected
 
 
 def test_a_group(broker: MemoryBroker) -> None:
-    """What it has committed, and what was asked for where it has not, or where the log
-    doesn't hold that any more.
+    """A group gives its committed offset, or the reset if there is none or the log doesn't hold
+    it.
     """
     broker.commit_group("g", {A: 6})
     assert offsets(broker, GroupOffsets("g", "latest")) == [6, 0]
@@ -106,8 +106,9 @@ def test_a_group(broker: MemoryBroker) -> None:
 
 
 def test_given_offsets(broker: MemoryBroker) -> None:
-    """Both ends of the log are there too, and neither is asked for a second time; others
-    begin where it was asked for.
+    """Given offsets may be either end of the log, which is asked for once.
+
+    Other topic-partitions use the reset.
     """
     broker.ends = None  # type: ignore[method-assign, assignment]
     assert offsets(broker, Given(((A, 10), (B, 0)))) == [10, 0]
@@ -144,7 +145,9 @@ def test_given_offsets(broker: MemoryBroker) -> None:
 def test_no_answer_is_an_error(
     broker: MemoryBroker, start: Initializer, kind: type[WindrowError], words: str
 ) -> None:
-    """It names the topic-partition, what was wanted, what is there and what to set."""
+    """Without an answer the error names topic-partition, wanted position, existing offsets and
+    the setting.
+    """
     broker.commit_group("g", {A: 2, B: 0})
     with pytest.raises(kind, match=words):
         resolve_positions(broker, start, [A, B])
@@ -154,7 +157,9 @@ def test_no_answer_is_an_error(
 def test_a_position_behind_an_open_transaction_is_too_early(
     broker: MemoryBroker, start: Initializer
 ) -> None:
-    """It is neither lost nor a mistake, so no reset may pour out the history."""
+    """A position after an open transaction raises OpenTransactionError and doesn't use the
+    reset, because it may become valid.
+    """
     broker.produce(A, b"", transaction=broker.transaction())
     broker.commit_group("g", {A: 11})
     with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
@@ -163,7 +168,9 @@ def test_a_position_behind_an_open_transaction_is_too_early(
 
 
 def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryBroker) -> None:
-    """Kafka's own answer may lie behind an open transaction: nothing before it may be left out."""
+    """If Kafka's answer for a time is after an open transaction, the position is the stable
+    end, so that no message is left out.
+    """
     broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
     late = broker.with_isolation("read_committed")
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
@@ -173,8 +180,9 @@ def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryB
 
 
 def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
-    """One before its start is gone, the start itself is there; and the end is where the
-    next message comes.
+    """A group's offset may be the log's start or end.
+
+    One before the start, or after the end, uses the reset.
     """
     for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
         broker.commit_group("g", {A: offset})
@@ -182,8 +190,9 @@ def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroke
 
 
 def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None:
-    """Given offsets count where they are given, the group's in the others; where it has none,
-    that is told as of a group, or goes where it was told.
+    """Given offsets count for their topic-partitions, and the group's for others.
+
+    Without a group offset it is an error, or the reset.
     """
     broker.commit_group("g", {A: 4})
     start = Given(((B, 0),), GroupOffsets("g"))
@@ -199,15 +208,13 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
 
 
 def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
-    """The log's start, or its end."""
+    """The reset is the log's start or its end."""
     for reset, expected in (("earliest", 3), ("latest", 10)):
         assert resolve_positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
 
 
 def no_answer(option: str) -> str:
-    """What to do where a position has no answer: in a spec, and in a command, whose
-    position is no setting.
-    """
+    """Returns the advice for a position without an answer, for a spec and for a command."""
     command = "Write ?earliest or ?latest behind a position on the command line"
     spec = f"of a spec's set source.start.{option} to earliest or latest"
     return f"{command}; {spec}. Or name another position."
@@ -235,7 +242,7 @@ def no_answer(option: str) -> str:
 def test_a_refused_start_is_told_with_its_place(
     broker: MemoryBroker, start: Initializer, expected_place: tuple[object, ...], advice: str
 ) -> None:
-    """And with what to do."""
+    """A refused start has its topic-partition, its offset and the advice."""
     with pytest.raises(WindrowError) as caught:
         resolve_positions(broker, start, [A, B])
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == expected_place
@@ -243,7 +250,9 @@ def test_a_refused_start_is_told_with_its_place(
 
 
 def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroker) -> None:
-    """The offset is where the transaction is open since."""
+    """A position after an open transaction is reported with the offset at which the transaction
+    begins.
+    """
     broker.produce(A, b"", transaction=broker.transaction())
     with pytest.raises(OpenTransactionError) as caught:
         resolve_positions(broker, Given(((A, 11),)), [A])
@@ -262,23 +271,24 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
 
 
 def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
-    """Whoever asks a position has made a mistake; of nothing there is no position."""
+    """Asking for the position of a label is a bug.
+
+    Without topic-partitions there are no positions.
+    """
     with pytest.raises(AssertionError, match=r"^only a label says where it cuts the log$"):
         resolve_positions(broker, AtLabel(), [A])
     assert resolve_positions(broker, AtLabel(), []) == {}
 
 
 def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
-    """Its leader's log reached at least to each offset up to it, and it says nothing of
-    those beyond.
-    """
+    """The end's leader epoch is a witness of each offset up to the end, not beyond."""
     end = OffsetAndEpoch(10, 4)
     assert [add_witness(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
     assert add_witness(9, end).offset == 9
 
 
 def test_marks_of_positions() -> None:
-    """With their witnesses."""
+    """Marks of positions have their leader epochs."""
     assert position_marks({A: OffsetAndEpoch(5, 2), B: OffsetAndEpoch(7, None)}) == [
         Mark("t", 0, 5, "position", 2),
         Mark("t", 1, 7, "position"),

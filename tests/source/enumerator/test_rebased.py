@@ -1,6 +1,4 @@
-"""After a topic was made anew, a rebase goes on where that is right and begins anew
-where it isn't.
-"""
+"""A rebase after a topic was made again: unchanged topics go on, and the others begin again."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ ANEW = [TopicPartition("anew", p) for p in range(2)]
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Topics kept, anew and gone."""
+    """A broker with the topics kept, anew and gone."""
     broker = MemoryBroker()
     for name in ("kept", "anew", "gone"):
         broker.create_topic(name, 2)
@@ -27,7 +25,7 @@ def broker() -> MemoryBroker:
 
 @pytest.fixture
 def newest(broker: MemoryBroker) -> Boundary:
-    """A boundary at offset 7 of all of them."""
+    """A boundary at offset 7 of all topics."""
     topics = [TopicSeen(n, broker.topic(n).topic_id, 2) for n in broker.names()]
     return Boundary.of(
         4,
@@ -38,7 +36,7 @@ def newest(broker: MemoryBroker) -> Boundary:
 
 
 def recreate(broker: MemoryBroker, messages: int) -> None:
-    """The topic made anew, with messages; and another one deleted."""
+    """Makes the topic `anew` again, with messages, and deletes `gone`."""
     broker.recreate_topic("anew", 2)
     broker.delete_topic("gone")
     for _ in range(messages):
@@ -48,8 +46,10 @@ def recreate(broker: MemoryBroker, messages: int) -> None:
 def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
     broker: MemoryBroker, newest: Boundary
 ) -> None:
-    """Every partition of the new one from offset 0, those that are added later too;
-    what is gone is left out; each change is told.
+    """A topic that was made again begins at 0 in every partition, later ones too, and the
+    others go on.
+
+    A missing one is left out. The rebase reports each change.
     """
     recreate(broker, 3)
     rebase = rebase_at(broker, SOURCE, newest, None)
@@ -70,7 +70,7 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
 
 
 def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest: Boundary) -> None:
-    """A start is for what is new alone, and for the partitions that are read."""
+    """The start of a rebase is only for new topics, and only for the partitions that are read."""
     recreate(broker, 3)
     begun = {m.tp: m for m in rebase_at(broker, SOURCE, newest, Latest()).boundary.marks}
     assert [(begun[tp].offset, begun[tp].origin) for tp in ANEW] == [
@@ -83,8 +83,8 @@ def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest:
 
 
 def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
-    """Offsets mean nothing there: all topics are new, and what they hold may be in the
-    table already.
+    """On another cluster a start must be given, because all topics are new there, and their
+    messages may be in the table already.
     """
     other_cluster = MemoryBroker("other")
     other_cluster.create_topic("kept", 1)
@@ -104,13 +104,15 @@ def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
 def test_where_nothing_has_changed_there_is_nothing_to_rebase(
     broker: MemoryBroker, newest: Boundary
 ) -> None:
-    """Also if a start is given: it is no way to move a pipeline that is well."""
+    """Without a change a rebase is refused, also with a start: it can't move a working pipeline."""
     with pytest.raises(SpecError, match="nothing to rebase"):
         rebase_at(broker, SOURCE, newest, Earliest())
 
 
 def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundary) -> None:
-    """And with the position that was chosen, and from where on the old topic wasn't read."""
+    """Each change is reported with both ids, the chosen position, and the first unread offsets
+    of the old topic.
+    """
     old = broker.topic("anew").topic_id
     recreate(broker, 3)
     now = broker.topic("anew").topic_id
@@ -132,7 +134,7 @@ def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundar
 
 
 def test_another_clusters_topics_are_told(newest: Boundary) -> None:
-    """Each with its id there and where it begins."""
+    """Each topic of another cluster is reported with its id and its start."""
     other_cluster = MemoryBroker("other")
     ids = {name: other_cluster.create_topic(name, 1).topic_id for name in ("anew", "kept")}
     rebase = rebase_at(other_cluster, SOURCE, newest, Earliest())
@@ -150,7 +152,7 @@ def test_another_clusters_topics_are_told(newest: Boundary) -> None:
 def test_why_there_is_no_rebase_is_told_with_what_to_do(
     broker: MemoryBroker, newest: Boundary
 ) -> None:
-    """In the stage that found it."""
+    """A refused rebase has the stage `plan` and the advice."""
     for cluster, advice in (
         (broker, "Run the windows as they are."),
         (MemoryBroker("other"), "Give the position to go on from: windrow rebase SPEC --start"),

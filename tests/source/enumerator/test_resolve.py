@@ -1,5 +1,5 @@
-"""A label's boundary: what the definition says, whatever neighbours, order and log; and
-no more of the log read than needed.
+"""Resolving a label's boundary: the result is the definition's, for any neighbours, order and
+log, and reads no more than needed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ TP = TopicPartition(TOPIC, 0)
 
 @pytest.fixture(scope="module", autouse=True)
 def far() -> Iterator[None]:
-    """A look is far after 25 messages, so that short logs are sick too."""
+    """Limits a search to 25 messages, so that short logs also exceed the limit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
         yield
 
 
 def broker_with(*partitions: list[Event]) -> tuple[ShortChunks, list[list[tuple[int, int]]]]:
-    """A broker with these logs, and what is visible of each."""
+    """Returns a broker with these logs, and the visible messages of each."""
     broker = ShortChunks()
     broker.create_topic(TOPIC, len(partitions))
     return broker, [
@@ -58,7 +58,7 @@ def broker_with(*partitions: list[Event]) -> tuple[ShortChunks, list[list[tuple[
 
 
 def offsets(boundary: Boundary) -> list[int]:
-    """Its offsets by partition."""
+    """Returns the boundary's offsets by partition."""
     return [m.offset for m in boundary.marks]
 
 
@@ -66,7 +66,9 @@ def offsets(boundary: Boundary) -> list[int]:
 def test_a_label_cuts_where_the_definition_says(
     first_log: list[Event], second_log: list[Event]
 ) -> None:
-    """Per partition the settled visible message, else the last stable offset."""
+    """A label cuts each partition at the settled visible message, or else at the last stable
+    offset.
+    """
     broker, visible = broker_with(first_log, second_log)
     ends = [p.offset for p in broker.stable_ends([TP, TopicPartition(TOPIC, 1)]).values()]
     for label in LABELS:
@@ -84,8 +86,8 @@ def test_a_label_cuts_where_the_definition_says(
 def test_the_order_of_a_backfill_does_not_matter(
     first_log: list[Event], second_log: list[Event], order: list[datetime]
 ) -> None:
-    """With whatever neighbours are frozen already, a label cuts where it would alone;
-    labels answered on the way too.
+    """A label cuts at the same offset whichever neighbours are frozen, also if it is answered
+    by another label's search.
     """
     broker, _ = broker_with(first_log, second_log)
     expected = {label: offsets(resolve_alone(broker, label)) for label in LABELS}
@@ -107,10 +109,10 @@ def test_the_order_of_a_backfill_does_not_matter(
 
 
 def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
-    """Messages of the first day, some written by transactions today: the markers are
-    stamped later than every label.
+    """Returns a broker with messages of the first day, and an empty list.
 
-    And an empty list.
+    Some are written by transactions today, whose markers have later timestamps than every
+    label.
     """
     broker = MemoryBroker()
     broker.create_topic(TOPIC, 1)
@@ -126,18 +128,18 @@ def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
 
 
 def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
-    """24 labels, the last one asked first: one pass answers all of them."""
+    """One pass over a historic log answers all of its 24 labels when the last one is asked for."""
     broker, looked = historic(6_000)
     last = FIRST + timedelta(hours=23)
     boundaries = resolved(broker, last, progress=looked.append)
     assert [b.label for b in boundaries] == [FIRST + timedelta(hours=h) for h in range(24)]
-    assert looked[-1] < 1.2 * 6_000  # of which 1,000 to find out that it is sick
+    assert looked[-1] < 1.2 * 6_000  # 1,000 of them to find out that the log needs a full pass
     assert looked == sorted(looked)
 
 
 def test_a_historic_log_lands_in_its_own_hours() -> None:
-    """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own
-    hour's window, as in the design's table.
+    """Markers with today's timestamp cut nothing: at least 95 % of the messages are in their
+    own hour's window.
     """
     broker, _ = historic(6_000)
     boundaries = resolved(broker, FIRST + timedelta(hours=24))
@@ -154,7 +156,9 @@ def test_a_historic_log_lands_in_its_own_hours() -> None:
 
 
 def test_a_message_stamped_2099_empties_no_later_window() -> None:
-    """Kafka names it for every later label; the windows hold their own messages nevertheless."""
+    """A message with a timestamp in 2099 empties no later window, though Kafka's answer for
+    every later label is that message.
+    """
     far_future = START + 73 * 365 * 24 * HOUR
     broker, _ = broker_with(
         [(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)]
@@ -164,7 +168,7 @@ def test_a_message_stamped_2099_empties_no_later_window() -> None:
 
 
 def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None:
-    """The pass that a sick partition needs leaps from label to label in the others."""
+    """A full pass for one partition leaps from label to label in healthy ones."""
     sick = [
         (START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)
     ]
@@ -177,7 +181,7 @@ def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None
 
 
 def test_a_healthy_partition_costs_one_short_read() -> None:
-    """Kafka's answer and the twenty messages from there, not the log."""
+    """A healthy partition costs Kafka's answer and one short read."""
     broker = MemoryBroker()
     broker.create_topic(TOPIC, 1)
     write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
@@ -187,7 +191,7 @@ def test_a_healthy_partition_costs_one_short_read() -> None:
 
 
 def test_an_open_transaction_ends_the_look() -> None:
-    """Nothing is cut beyond the last stable offset, although Kafka's log goes on."""
+    """No label cuts after the last stable offset, although the log goes on."""
     broker, _ = broker_with([(START, "plain"), (START + 1, "plain")])
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     broker.produce(TP, b"", timestamp=START + HOUR)
@@ -196,8 +200,10 @@ def test_an_open_transaction_ends_the_look() -> None:
 
 
 def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
-    """Where it stands, and what comes next; a label whose cut lies before it is none of
-    its business.
+    """While an open transaction is waited for, a label that needs it raises an error with its
+    offset.
+
+    An earlier label doesn't.
     """
     broker, _ = broker_with([(START, "plain"), (START + HOUR, "plain")])
     transaction = broker.transaction()
@@ -218,7 +224,9 @@ def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
 
 
 def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
-    """Under read_uncommitted the stable end is the high watermark, and its messages are visible."""
+    """With read_uncommitted the stable end is the high watermark, and an open transaction holds
+    nothing back.
+    """
     broker, _ = broker_with([(START, "plain")])
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     view = broker.with_isolation("read_uncommitted")
@@ -240,8 +248,10 @@ def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
     ],
 )
 def test_a_log_start_proves_nothing(deleted_below: int, cut: int, origin: str) -> None:
-    """Label 2 of a log of 100 messages an hour, when those below `deleted_below` are gone:
-    eleven earlier ones must be left to show the cut.
+    """If old messages were deleted, a label's cut is proven only if eleven earlier messages are
+    left.
+
+    The log has 100 messages an hour, and those below `deleted_below` are gone.
     """
     broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
     broker.delete_records(TP, deleted_below)
@@ -250,8 +260,10 @@ def test_a_log_start_proves_nothing(deleted_below: int, cut: int, origin: str) -
 
 
 def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
-    """All that lies between the two cuts is still there, although nothing before them
-    is: here there is nothing between them.
+    """A proven lower neighbour proves a cut at the log start, if all messages between both cuts
+    are still there.
+
+    Here there is no message between them.
     """
     broker, _ = broker_with(
         [(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))]
@@ -264,7 +276,7 @@ def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
 
 
 def test_a_log_that_lost_one_message_proves_nothing() -> None:
-    """It may have been the cut."""
+    """A log that lost one message proves nothing, because the message may have been the cut."""
     broker, _ = broker_with([(START + HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
     (mark,) = resolve_alone(broker, LABELS[1]).marks
@@ -272,7 +284,9 @@ def test_a_log_that_lost_one_message_proves_nothing() -> None:
 
 
 def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
-    """Where the log's beginning is gone, as long as what is left can't show the cut."""
+    """In a full pass over a log without its beginning, each label is doubted until the
+    remaining messages prove its cut.
+    """
     broker, _ = broker_with(
         [(START + (100 * HOUR if i == 300 else i * HOUR // 100), "plain") for i in range(800)]
     )
@@ -284,7 +298,9 @@ def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
 
 
 def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
-    """The first messages are enough: one chunk of them, beside the one that shows the cut."""
+    """To doubt a cut only one chunk of the first messages is read, beside the chunk with the
+    cut.
+    """
     broker = MemoryBroker()
     broker.create_topic(TOPIC, 1)
     write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
@@ -295,12 +311,12 @@ def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
 
 
 def upper_at(broker: MemoryBroker, offset: int) -> Boundary:
-    """A frozen boundary of a later label that cuts the log there."""
+    """Returns a frozen boundary of a later label with this offset."""
     return replace(resolve_alone(broker, LABELS[3]), marks=(Mark(TOPIC, 0, offset, "settled", 0),))
 
 
 def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
-    """The one message that the window could have held is gone."""
+    """Below an upper neighbour at offset 1, the window's one message may be lost."""
     broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
     (mark,) = resolve_alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
@@ -308,7 +324,7 @@ def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
 
 
 def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
-    """A partition that belongs whole to a later window is cut at 0, whatever its log lost since."""
+    """Below an upper neighbour at offset 0 nothing can be lost, whatever the log has lost since."""
     broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
     upper = upper_at(broker, 0)
     broker.delete_records(TP, 10)
@@ -317,7 +333,9 @@ def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
 
 
 def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
-    """Its older epoch tells of more than that of the log's end."""
+    """A clamped mark has the upper neighbour's leader epoch, because the older epoch detects
+    more than the end's.
+    """
     broker, _ = broker_with([(START, "plain")] * 2)
     upper = resolve_alone(broker, LABELS[3])
     broker.elect(TP)
@@ -327,7 +345,7 @@ def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
 
 
 def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
-    """It is not read before some later label, so no cut of it is looked for."""
+    """A topic that the upper boundary doesn't know has no mark: a later label reads it first."""
     broker, _ = broker_with([(START, "plain")])
     upper = resolve_alone(broker, LABELS[3])
     broker.create_topic("new")
@@ -346,8 +364,9 @@ def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
 def test_where_a_new_topic_begins_is_never_behind_its_cut(
     start: int, begin: tuple[int, str]
 ) -> None:
-    """A position beyond what the upper neighbour has frozen moves down with the cut;
-    any other stays what it is.
+    """A new topic's start beyond the upper neighbour moves down with the cut.
+
+    Any other start stays.
     """
     broker, _ = broker_with([(START, "plain")])
     new = TopicPartition("new", 0)
@@ -361,9 +380,7 @@ def test_where_a_new_topic_begins_is_never_behind_its_cut(
 
 
 def test_an_idle_partition_is_not_suspected() -> None:
-    """A log that ends where the lower neighbour cut it is whole: the cluster is asked
-    for high watermarks once, not once more.
-    """
+    """A log that ends at the lower neighbour's cut is whole: high watermarks are asked for once."""
 
     class Counting(ShortChunks):
         end_requests = 0
@@ -382,8 +399,8 @@ def test_an_idle_partition_is_not_suspected() -> None:
 
 
 def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
-    """Found on the way from an earlier hit, it is settled by its own message, under
-    that one's epoch: nothing clamped it.
+    """A cut at the upper neighbour's offset, found from an earlier hit, is settled with its own
+    message's epoch, not clamped.
     """
     broker, _ = broker_with([(START + 5 * HOUR, "plain"), *[(START, "plain")] * 20])
     broker.elect(TP)
@@ -400,8 +417,10 @@ def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
 def test_several_labels_are_one_pass_where_windows_are_small(
     monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool
 ) -> None:
-    """Up to MOST_SCANNED offsets for each topic-partition and window, on the whole, are passed
-    over; beyond that each label is looked for alone.
+    """Several labels share one pass if there are up to MOST_SCANNED offsets per topic-partition
+    and window on average.
+
+    With more offsets each label is searched alone.
     """
     asked_instants: list[datetime] = []
 
@@ -441,7 +460,9 @@ def test_several_labels_are_one_pass_where_windows_are_small(
 
 
 def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:
-    """It appeared later, and belongs whole to a later window."""
+    """A partition that the upper boundary doesn't list is cut at 0, because a later window
+    reads it whole.
+    """
     broker, _ = broker_with([(START, "plain")])
     upper = resolve_alone(broker, LABELS[3])
     broker.add_partitions(TOPIC, 2)
@@ -451,8 +472,8 @@ def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None
 
 
 def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
-    """A cut just below a frozen neighbour needs the next twenty messages, which lie
-    beyond it; only the cut may not.
+    """A cut right below a frozen neighbour uses the next twenty messages, also those after the
+    neighbour.
     """
     hour_2, hour_3 = START + 2 * HOUR, START + 3 * HOUR
     stamps = [START] * 30 + [hour_2] + [START] * 8 + [hour_3] * 40
@@ -467,7 +488,9 @@ def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
 
 
 def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
-    """Offsets of the old topic must not bound those of the new one."""
+    """A topic that was made again is refused before anything is frozen, because the old topic's
+    offsets mean nothing in it.
+    """
     broker, _ = broker_with([(START, "plain")])
     lower = resolve_alone(broker, LABELS[1])
     broker.recreate_topic(TOPIC)
@@ -476,7 +499,9 @@ def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
 
 
 def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
-    """Identity comes from the cluster, the epoch from the settled message or the stable end."""
+    """A boundary has the cluster's id, the topic's id, and the leader epoch of the settled
+    message or the stable end.
+    """
     broker, _ = broker_with([(START, "plain")])
     broker.elect(TP)
     boundary = resolve_alone(broker, LABELS[1])
@@ -491,41 +516,39 @@ def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a cluster that changes meanwhile
 
 
 class Busy(ShortChunks):
-    """Something happens in the cluster right after the n-th of the questions about a
-    log's ends was answered.
-    """
+    """A broker in which something happens right after the n-th answer about a log's ends."""
 
     def __init__(self, answers_before: int, act: Callable[[], object]) -> None:
         super().__init__()
         self.answers_left, self.act = answers_before, act
 
     def count_answer(self, response: Any) -> Any:
-        """Count, and act."""
+        """Counts an answer, and acts after the n-th."""
         self.answers_left -= 1
         if self.answers_left == 0:
             self.act()
         return response
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """One of them."""
+        """Counts this answer; see `Broker.log_starts`."""
         return self.count_answer(super().log_starts(tps))
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """One of them."""
+        """Counts this answer; see `Broker.ends`."""
         return self.count_answer(super().ends(tps))
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """One of them."""
+        """Counts this answer; see `Broker.stable_ends`."""
         return self.count_answer(super().stable_ends(tps))
 
 
 def mark_with_event(answers_before: int, act: Callable[[MemoryBroker], object]) -> Mark:
-    """The mark of a late label in a log of one message, in which something happens
-    between two questions.
+    """Returns the mark of a late label in a log of one message, in which `act` happens between
+    two questions.
     """
     broker = Busy(answers_before, lambda: act(broker))
     broker.create_topic(TOPIC)
@@ -535,8 +558,11 @@ def mark_with_event(answers_before: int, act: Callable[[MemoryBroker], object]) 
 
 
 def test_log_starts_are_asked_before_ends() -> None:
-    """1 One is asked.  2 Messages come, and all go.  3 The other is asked: a start
-    above the end would make a cut of nothing.
+    """Log starts are asked for before ends, so that a start is never above its end.
+
+    1. The log start is asked for.
+    2. Messages come, and all are deleted.
+    3. The end is asked for.
     """
 
     def come_and_go(broker: MemoryBroker) -> None:
@@ -547,8 +573,12 @@ def test_log_starts_are_asked_before_ends() -> None:
 
 
 def test_high_watermarks_are_asked_before_stable_ends() -> None:
-    """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may
-    make the stable end the lower one.
+    """High watermarks are asked for before stable ends, so that only a transaction makes the
+    stable end lower.
+
+    1. The high watermark is asked for.
+    2. A message comes.
+    3. The stable end is asked for.
     """
     assert mark_with_event(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(
         TOPIC, 0, 2, "end", 0
@@ -556,8 +586,8 @@ def test_high_watermarks_are_asked_before_stable_ends() -> None:
 
 
 def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
-    """The upper neighbour was frozen there after all the patience; the label below
-    can't cut beyond it, whatever the transaction brings.
+    """A label below an upper neighbour that was frozen at an open end is clamped there, and
+    doesn't wait for the transaction.
     """
     broker, _ = broker_with([(START, "plain")] * 2)
     broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
@@ -570,7 +600,7 @@ def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
 
 
 def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
-    """As a lower one: before anything is looked for."""
+    """An upper neighbour of another topic id is refused before the search, as a lower one is."""
     broker, _ = broker_with([(START, "plain")])
     upper = resolve_alone(broker, LABELS[3])
     broker.recreate_topic(TOPIC)
@@ -579,7 +609,7 @@ def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
 
 
 def test_topics_that_are_left_out_are_not_asked_for() -> None:
-    """A rebase above has put others in their place."""
+    """Topics that a rebase of a later label has replaced aren't asked for."""
     broker, _ = broker_with([(START, "plain")])
     boundaries = resolve(
         broker,
@@ -597,7 +627,9 @@ def test_topics_that_are_left_out_are_not_asked_for() -> None:
 
 
 def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
-    """By what the source says, of what the lower neighbour knows."""
+    """A removed topic that the lower neighbour knows is refused, or left out with on_removed:
+    drop.
+    """
     broker, _ = broker_with([(START, "plain")])
     lower = resolve_alone(broker, LABELS[1])
     broker.delete_topic(TOPIC)
@@ -612,7 +644,10 @@ def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
 
 
 def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
-    """Those below it are frozen, or another run's."""
+    """A full pass answers only the labels above the lower neighbour.
+
+    Labels below it are frozen or another run's.
+    """
     broker, _ = broker_with(
         [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
     )

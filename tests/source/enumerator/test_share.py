@@ -1,4 +1,6 @@
-"""A micro-batch's share is fair, exact, and lets nobody wait for ever."""
+"""The share of each topic-partition in a micro-batch: fair and exact, and no topic-partition
+waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(
 def test_shares_are_exact_and_max_min_fair(
     waiting: dict[TopicPartition, int], limit: int | None, turn: int
 ) -> None:
-    """All that may be taken is, nobody gets more than is there, and whoever gets less
-    than another by more than one wanted no more.
+    """Shares add up to the limit, and none exceeds its waiting offsets.
+
+    A share smaller than another by more than one takes all its offsets.
     """
     shares = fair(waiting, limit, turn)
     assert sum(shares.values()) == min(
@@ -35,9 +38,7 @@ def test_shares_are_exact_and_max_min_fair(
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 100), st.data())
 def test_whoever_waits_is_served(count: int, limit: int, turn: int, data: st.DataObject) -> None:
-    """Within as many turns as there are topic-partitions, whatever comes for the others
-    meanwhile.
-    """
+    """A waiting topic-partition is served within as many turns as there are topic-partitions."""
     served, patient = 0, data.draw(st.sampled_from(TPS[:count]))
     for t in range(turn, turn + count):
         waiting = {tp: data.draw(st.integers(0, 3)) for tp in TPS[:count]} | {patient: 5}
@@ -67,8 +68,9 @@ A, B, C = TPS[:3]
     ],
 )
 def test_shares(waiting: list[int], limit: int | None, turn: int, expected: list[int]) -> None:
-    """What the small ones leave is divided; what can't be divided goes to those that
-    want more, from the turn's on, and round.
+    """The rest of small topic-partitions is divided among the others.
+
+    An indivisible rest goes round, from the turn's topic-partition on.
     """
     assert fair(dict(zip((A, B, C), waiting, strict=True)), limit, turn) == dict(
         zip((A, B, C), expected, strict=True)
@@ -76,5 +78,5 @@ def test_shares(waiting: list[int], limit: int | None, turn: int, expected: list
 
 
 def test_the_first_turn_is_0() -> None:
-    """Where no number is given."""
+    """The first turn is 0."""
     assert fair({B: 5, A: 5}, 1) == {A: 1, B: 0}

@@ -1,6 +1,4 @@
-"""A plan holds what lies between two boundaries, and is refused where the cluster is
-another one.
-"""
+"""Plans: the offsets between two boundaries. A plan is refused on another cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ END = A + timedelta(hours=1)
 WINDOW = Window("p", A, END)
 T0 = TopicPartition("t", 0)
 EPOCHS = range(10, 19)
-"""Of the marks at the window's end, by partition; those at its start have the
-partition's number.
+"""Leader epochs of the marks at the window's end, by partition.
+
+At the window's start the epoch is the partition's number.
 """
 
 
@@ -34,7 +33,7 @@ def boundary(
     cluster: str = "c",
     topic_id: str = "id",
 ) -> Boundary:
-    """A boundary of topic t with these offsets, found the same way in all partitions."""
+    """Returns a boundary of topic t with these offsets and the same origin in all partitions."""
     epochs = EPOCHS if label == END else range(9)
     marks = [
         Mark("t", p, offset, origin, leader_epoch=epochs[p]) for p, offset in enumerate(offsets)
@@ -43,18 +42,19 @@ def boundary(
 
 
 def begun(stop: Boundary, origin: How) -> Boundary:
-    """The boundary as the first that knows its partition, which begins at 5, by whatever way."""
+    """Returns the boundary as the first that knows its partition, which begins at offset 5."""
     return msgspec.structs.replace(stop, start_marks=(Mark("t", 0, 5, origin),))
 
 
 def make_window_plan(start: Boundary, stop: Boundary, max_offsets: int | None = None) -> Plan:
-    """The window's plan between them."""
+    """Returns the window's plan between two boundaries."""
     return make_plan(WINDOW, start, stop, "sink", max_offsets)
 
 
 def test_one_split_per_partition_that_holds_offsets() -> None:
-    """An empty range needs no task; a partition that appeared in the window begins at
-    0, of which there is no epoch but the end's.
+    """Each partition with offsets has one split.
+
+    A new partition begins at 0, with the end's leader epoch.
     """
     plan = make_window_plan(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
     assert plan.splits == (Split("t", 0, 5, 9, 0, 10), Split("t", 2, 0, 3, 12, 12))
@@ -62,21 +62,19 @@ def test_one_split_per_partition_that_holds_offsets() -> None:
 
 
 def test_a_window_without_messages_is_a_plan_without_splits() -> None:
-    """Nothing between the boundaries is a plan too."""
+    """A window without messages has a plan without splits."""
     assert make_window_plan(boundary(A, [5]), boundary(END, [5])).splits == ()
 
 
 @pytest.mark.parametrize("stop", [boundary(END, [3]), boundary(END, [])])
 def test_inverted_boundaries_are_no_plan(stop: Boundary) -> None:
-    """A boundary below its predecessor was not frozen by this ledger: never a negative
-    split, never a silent one.
-    """
+    """A boundary below the one before is refused: never a negative or missing split."""
     with pytest.raises(ValueError, match="inverted"):
         make_window_plan(boundary(A, [5]), stop)
 
 
 def test_boundaries_of_another_window_are_no_plan() -> None:
-    """Labels must be the window's own."""
+    """Boundaries with other labels than the window's are refused."""
     with pytest.raises(ValueError, match="not those of window"):
         make_window_plan(boundary(A, [5]), boundary(END + timedelta(hours=1), [9]))
 
@@ -85,13 +83,13 @@ def test_boundaries_of_another_window_are_no_plan() -> None:
     "stop", [boundary(END, [9], cluster="other"), boundary(END, [9], topic_id="other")]
 )
 def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
-    """Offsets of a topic that was made anew can't end a window of the old one."""
+    """Offsets of a topic that was made again can't end a window of the old topic."""
     with pytest.raises(IdentityError, match="other"):
         make_window_plan(boundary(A, [5]), stop)
 
 
 def test_a_plan_is_refused_on_another_cluster() -> None:
-    """The error names the cluster that was planned on, the one that answers, and what to do."""
+    """On another cluster the error names both clusters and the advice."""
     plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     refuse_other_identity(plan, "c", {"t": "id"})
     with pytest.raises(IdentityError) as refused:
@@ -111,7 +109,7 @@ def test_a_plan_is_refused_on_another_cluster() -> None:
     [({"t": "other"}, "has id other"), ({}, "doesn't exist"), ({"u": "id"}, "doesn't exist")],
 )
 def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) -> None:
-    """One that was made anew, or is gone: the error names it, both ids, and the way on."""
+    """For a topic that was made again or is gone, the error names it, both ids and the advice."""
     plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "c", topics)
@@ -124,7 +122,9 @@ def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) ->
 
 
 def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
-    """Identity is judged of what is read: a removed topic is in the boundaries for ever."""
+    """A topic that the window doesn't read may have another id: removed topics stay in
+    boundaries for ever.
+    """
     plan = make_window_plan(boundary(A, [5]), boundary(END, [5]))
     refuse_other_identity(plan, "other", {})
 
@@ -144,8 +144,9 @@ def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
 def test_a_range_becomes_the_fewest_pieces(
     start: int, stop: int, max_offsets: int | None, edges: list[int]
 ) -> None:
-    """As equal as can be, each with the end's leader epoch but for the first one's
-    beginning, which has the mark's own.
+    """A range is divided into the fewest pieces of nearly equal size.
+
+    Each piece has the end's leader epoch. The first piece's start has its mark's own epoch.
     """
     splits = make_window_plan(boundary(A, [start]), boundary(END, [stop]), max_offsets).splits
     witnesses = [0, *[10] * len(edges)]
@@ -159,8 +160,9 @@ def test_a_range_becomes_the_fewest_pieces(
 def test_pieces_are_small_enough_equal_and_complete(
     start: int, length: int, max_offsets: int | None
 ) -> None:
-    """Balanced pieces tile the range, none is empty; all have the end's leader epoch,
-    the one that starts at the mark has its own too.
+    """Pieces tile the range, none is empty, and their sizes differ by at most one.
+
+    All have the end's leader epoch; the first also has its mark's.
     """
     plan = make_window_plan(
         boundary(A, [7, start]), boundary(END, [7, start + length]), max_offsets
@@ -182,8 +184,9 @@ def test_pieces_are_small_enough_equal_and_complete(
 
 
 def test_a_new_topic_begins_where_the_boundary_says() -> None:
-    """What the window's start doesn't know is read from the start mark on; what was left out
-    of it on purpose is not read.
+    """A topic that the window's start doesn't know is read from its start mark on.
+
+    Without one it isn't read.
     """
     marks = [Mark("t", 0, 9, "settled"), Mark("u", 0, 70, "settled"), Mark("v", 0, 5, "settled")]
     topics = [TopicSeen("t", "id", 1), TopicSeen("u", "id-u", 1), TopicSeen("v", "id-v", 1)]
@@ -195,8 +198,8 @@ def test_a_new_topic_begins_where_the_boundary_says() -> None:
 
 
 def test_boundaries_of_an_older_version_have_what_there_is() -> None:
-    """Without a leader epoch at its start, a split has the end's for both: what happens
-    after the plan is noticed all the same.
+    """Without a leader epoch at its start, a split has the end's for both, so that changes
+    after the plan are noticed.
     """
     start = Boundary.of(A, "c", [TopicSeen("t", "id", 1)], [Mark("t", 0, 5, "batch")])
     assert make_window_plan(start, boundary(END, [9])).splits == (Split("t", 0, 5, 9, 10, 10),)

@@ -1,5 +1,5 @@
-"""Topics that are new to the spec or the pattern begin where `start` says; what leaves
-and comes back goes on where it stopped.
+"""Start marks: new topics begin where `start` says, and topics that leave and come back go on
+where they stopped.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ pytestmark = pytest.mark.usefixtures("short_scans")
 
 
 def fresh(folder: Path) -> SqlLedger:
-    """A ledger that no example used before."""
+    """Returns a ledger that no example has used."""
     return open_ledger(tempfile.mktemp(".db", dir=folder))
 
 
 def steady(broker: MemoryBroker, tp: TopicPartition, hours: int) -> None:
-    """100 messages an hour, from the first label on."""
+    """Writes 100 messages an hour, from the first label on."""
     write(broker, tp, [(START + i * HOUR // 100, "plain") for i in range(100 * hours)])
 
 
 def ranges(plans: list[Plan], tp: TopicPartition) -> list[tuple[int, int, int]]:
-    """What is read of a topic-partition: hour, start, stop."""
+    """Returns hour, start and stop of each split of a topic-partition."""
     return [(h, s.start, s.stop) for h, p in enumerate(plans) for s in p.splits if s.tp == tp]
 
 
 def assert_tiled(plans: list[Plan]) -> None:
-    """Per topic-partition each window goes on where the one before ended, whatever was
-    selected when, and nothing is read twice.
+    """Asserts that each window goes on where the one before ended, per topic-partition, and
+    that no offset is read twice.
     """
     read = Counter((s.tp, o) for p in plans for s in p.splits for o in range(s.start, s.stop))
     assert not read or max(read.values()) == 1
@@ -108,8 +108,10 @@ def test_windows_tile_whatever_is_selected_when(
     data: st.DataObject,
     rand: random.Random,
 ) -> None:
-    """Topics come, go and come back, partitions grow, in a backfill of any order; the
-    topic that is selected all along is read whole.
+    """Windows tile in a backfill of any order while topics come, go and come back, and
+    partitions are added.
+
+    A topic that is selected all along is read completely.
     """
     broker, ledger, t0 = ShortChunks(), fresh(folder), TopicPartition(TOPIC, 0)
     broker.create_topic(TOPIC, 1)
@@ -156,8 +158,10 @@ def test_a_new_topic_begins_where_the_first_label_cuts_it(
     joining: Joining,
     rand: random.Random,
 ) -> None:
-    """By default as if it had been there from the first window on; by wish where its
-    own first window begins; in whatever order the later windows are run.
+    """A new topic begins as if it had been there from the first window on, or with `joining:
+    window` at its own first window.
+
+    This holds for any order of later windows.
     """
     broker, ledger = ShortChunks(), fresh(folder)
     broker.create_topic(TOPIC, 1)
@@ -196,8 +200,9 @@ def test_a_new_topic_begins_where_the_first_label_cuts_it(
 def test_start_marks_respect_start(
     folder: Path, start: Initializer, expected: list[tuple[int, int, int]]
 ) -> None:
-    """A topic that came into the spec at hour 5 begins where it would have begun at the
-    first label; the end of the log at that time was its start, for what came later.
+    """A topic that was added at hour 5 begins where `start` says for the first label.
+
+    For `latest` that is the log's start, because the topic was empty at the first label.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
@@ -215,8 +220,9 @@ def test_start_marks_respect_start(
 
 
 def test_a_topic_that_comes_back_goes_on_where_it_stopped(folder: Path) -> None:
-    """While the spec doesn't name it, it is carried on; then all that came meanwhile is
-    in one window.
+    """A topic that the spec doesn't name for a while is carried on.
+
+    Then one window has all messages since.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
@@ -240,7 +246,9 @@ def test_a_topic_that_comes_back_goes_on_where_it_stopped(folder: Path) -> None:
 
 
 def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
-    """on_removed: drop: the other topics go on, and the boundaries keep where it stopped."""
+    """With on_removed: drop the other topics go on, and boundaries keep the offset of the
+    removed one.
+    """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
         broker.create_topic(name, 1)
@@ -256,8 +264,10 @@ def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
 
 
 def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
-    """Whichever of them is frozen first above a boundary that doesn't know it, needs
-    that; only one is kept.
+    """Each boundary of a full pass has the start of a new topic, because any of them may be
+    frozen first.
+
+    Only one is kept.
     """
     broker = ShortChunks()
     for name in (TOPIC, NEW):
@@ -279,9 +289,10 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
 
 
 def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
-    """Where its log begins after the label before, the first messages of its first
-    window may be gone; a position is not doubted, nor is a past that retention took
-    before the topic joined.
+    """A new topic whose log begins after the label before is doubted: first messages of its
+    first window may be gone.
+
+    A position isn't doubted, nor are messages that were deleted before the topic joined.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):

@@ -1,4 +1,4 @@
-"""A look reads no further than needed, and says when that would be far."""
+"""Searches by timestamp: they read no further than needed, and stop at a limit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty messages without an answer are far."""
+    """Limits a search to forty messages without an answer."""
     monkeypatch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 40)
 
 
 class Log(MemoryBroker):
-    """A log whose offsets are indices, in chunks of ten; and which chunks were taken,
-    which hits asked for, which reads closed.
+    """A log whose offsets are indices, in chunks of ten.
 
-    It holds on to its reads: one that is merely forgotten isn't closed.
+    It records the chunks that were read, the times that were asked for, and the reads that were
+    closed. It keeps a reference to each read, so garbage collection doesn't close it.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Log(MemoryBroker):
         self.closed = 0
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """Chunks of [start, stop)."""
+        """Returns the chunks of [start, stop)."""
         assert tp == TP
         self.reads.append(self.chunks(start, stop))
         return self.reads[-1]
 
     def chunks(self, start: int, stop: int) -> Iterator[Stamps]:
-        """One read."""
+        """Yields the chunks of one read."""
         try:
             for chunk_start in range(start, stop, self.chunk):
                 self.chunk_starts.append(chunk_start)
@@ -69,7 +69,7 @@ class Log(MemoryBroker):
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """What Kafka knows; by default the truth, None where nothing is so late."""
+        """Returns Kafka's answer: by default the right one, None if no message is so late."""
         assert list(tps) == [TP]
         self.asked_instants.append(moment)
         label = (moment - EPOCH) // timedelta(milliseconds=1)
@@ -80,20 +80,20 @@ class Log(MemoryBroker):
 
 
 def whole_log(log: Log, begin: int = 0, limit: int | None = None) -> ScanRange:
-    """From `begin` to the log's end."""
+    """Returns the range from `begin` to the log's end."""
     end = len(log.all)
     return ScanRange(TP, begin, end, end if limit is None else limit)
 
 
 def look_at(log: Log) -> tuple[Look, list[int]]:
-    """A look, and its progress."""
+    """Returns a search, and its progress."""
     progress: list[int] = []
     return Look(log, progress.append), progress
 
 
 def test_near_is_one_short_read() -> None:
-    """The chunks that hold the first twenty messages, and no more; the read is closed,
-    and progress told by chunk.
+    """A near search reads only the chunks with the first twenty messages, closes the read, and
+    reports each chunk.
     """
     log = Log([0] * 5 + [9] * 60)
     look, progress = look_at(log)
@@ -103,7 +103,7 @@ def test_near_is_one_short_read() -> None:
 
 @pytest.mark.parametrize("begin", [7, 8])
 def test_near_asks_nothing_where_no_cut_can_be(begin: int) -> None:
-    """At the limit, or beyond."""
+    """A near search that begins at the limit or after it reads nothing."""
     log = Log([9] * 30)
     look, progress = look_at(log)
     assert look.near(whole_log(log, begin, 7), 9) == []
@@ -112,7 +112,10 @@ def test_near_asks_nothing_where_no_cut_can_be(begin: int) -> None:
 
 @pytest.mark.parametrize(("below", "gives_up"), [(11, False), (20, False), (21, True), (70, True)])
 def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
-    """After forty messages that didn't decide: a message needs nineteen behind it."""
+    """A near search gives up after forty messages that don't decide.
+
+    A message needs nineteen after it.
+    """
     log = Log([0] * below + [9] * 60)
     look, _ = look_at(log)
     if gives_up:
@@ -125,8 +128,8 @@ def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
 
 @pytest.mark.parametrize(("chunk", "last"), [(13, 39), (39, 39), (40, 0), (1, 39)])
 def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
-    """Not for one less: a chunk that brings the fortieth may still decide, and is
-    looked at before patience ends.
+    """A near search gives up after exactly forty messages; the chunk with the fortieth is still
+    searched.
     """
     log = Log([0] * 20 + [9] * 100, chunk=chunk)
     look, _ = look_at(log)
@@ -135,9 +138,7 @@ def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
 
 
 def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
-    """Twenty messages at or beyond it are enough; what is found there says nothing of a
-    label below.
-    """
+    """A search reads twenty messages after the limit. A cut found there doesn't count."""
     log = Log([0] * 38 + [9] + [0] * 80)
     look, _ = look_at(log)
     assert look.through(whole_log(log, 0, 39), [9]) == []
@@ -146,7 +147,7 @@ def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
 
 
 def test_a_limit_at_a_chunks_end_needs_twenty_more() -> None:
-    """The message at the limit is the first of them."""
+    """The message at the limit is the first of those twenty."""
     log = Log([0] * 100)
     look, _ = look_at(log)
     look.through(whole_log(log, 0, 20), [9])
@@ -154,7 +155,9 @@ def test_a_limit_at_a_chunks_end_needs_twenty_more() -> None:
 
 
 def test_twenty_messages_at_or_beyond_the_limit_are_read() -> None:
-    """Neither one more nor one less: the last candidate lies right below the limit."""
+    """Exactly twenty messages after the limit are read, because the last candidate is right
+    below the limit.
+    """
     log = Log([0] * 29 + [9] + [0] * 70, chunk=1)
     look, _ = look_at(log)
     assert look.through(whole_log(log, 20, 30), [9]) == []
@@ -162,7 +165,7 @@ def test_twenty_messages_at_or_beyond_the_limit_are_read() -> None:
 
 
 def test_through_answers_labels_in_one_pass() -> None:
-    """Each where it is settled; those that the log doesn't reach have none."""
+    """One pass answers all labels that the log reaches."""
     log = Log([1] * 10 + [2] * 10 + [3] * 30)
     look, _ = look_at(log)
     assert [cut.offset for cut in look.through(whole_log(log), [1, 2, 3, 4])] == [0, 10, 20]
@@ -170,8 +173,9 @@ def test_through_answers_labels_in_one_pass() -> None:
 
 
 def test_through_leaps_over_what_is_known_to_lie_before() -> None:
-    """After forty messages without an answer Kafka is asked once; more than forty
-    further on, the look goes on there.
+    """After forty messages without an answer Kafka is asked once.
+
+    If its offset is more than forty further, the search goes on there.
     """
     log = Log([1] * 200 + [2] * 40)
     look, _ = look_at(log)
@@ -191,8 +195,8 @@ def test_through_leaps_over_what_is_known_to_lie_before() -> None:
 def test_a_leap_is_for_those_who_have_waited(
     stamps: list[int], labels: list[int], expected_starts: list[int]
 ) -> None:
-    """Forty messages, of which none gave an answer: 39 are none, from the beginning and
-    from an answer on alike.
+    """Kafka is asked only after forty messages without an answer, not 39, from the start or
+    from an answer on.
     """
     log = Log(stamps, chunk=13)
     look, _ = look_at(log)
@@ -202,8 +206,9 @@ def test_a_leap_is_for_those_who_have_waited(
 
 @pytest.mark.parametrize(("target", "leaps"), [(79, False), (80, True)])
 def test_a_leap_must_be_worth_it(target: int, leaps: bool) -> None:
-    """The last offset seen is 39: forty more are read through, the next one is leapt
-    to; Kafka is asked once either way.
+    """A search leaps only if Kafka's offset is more than forty after the last offset.
+
+    It asks once either way.
     """
     log = Log([1] * 100 + [2] * 40, {2: target})
     look, _ = look_at(log)
@@ -213,7 +218,7 @@ def test_a_leap_must_be_worth_it(target: int, leaps: bool) -> None:
 
 
 def test_a_leap_beyond_the_limit_ends_the_look() -> None:
-    """Where Kafka knows of nothing so late there is nothing to find up to the log's end."""
+    """If Kafka knows no message so late, the search ends."""
     log = Log([1] * 200)
     look, _ = look_at(log)
     assert look.through(whole_log(log), [1, 9]) == [OffsetAndEpoch(0, 3)]
@@ -222,9 +227,7 @@ def test_a_leap_beyond_the_limit_ends_the_look() -> None:
 
 
 def test_patience_begins_anew_with_each_answer() -> None:
-    """Forty messages are counted from the last cut that was found; for the next label
-    Kafka is asked again.
-    """
+    """The forty messages count from the last cut. For the next label Kafka is asked again."""
     log = Log([1] * 30 + [2] * 130 + [3] * 30)
     look, _ = look_at(log)
     assert [cut.offset for cut in look.through(whole_log(log), [1, 2, 3])] == [0, 30, 160]
@@ -236,7 +239,7 @@ def test_patience_begins_anew_with_each_answer() -> None:
 
 
 def test_through_asks_nothing_where_no_cut_can_be() -> None:
-    """At the limit, or for no label."""
+    """A search at the limit, or without labels, reads nothing."""
     log = Log([9] * 30)
     look, _ = look_at(log)
     assert look.through(whole_log(log, 7, 7), [9]) == []
@@ -256,9 +259,7 @@ def test_through_asks_nothing_where_no_cut_can_be() -> None:
 def test_the_first_stamps(
     begin: int, end: int, count: int, expected: list[int], chunks: int
 ) -> None:
-    """As many as asked for, in as few chunks as hold them, or all that there are; the
-    read is closed.
-    """
+    """The first timestamps are read in as few chunks as possible, and the read is closed."""
     log = Log(range(40))
     look, _ = look_at(log)
     assert look.first_stamps(TP, begin, end, count).tolist() == expected
@@ -266,7 +267,7 @@ def test_the_first_stamps(
 
 
 def test_of_nothing_there_are_no_stamps() -> None:
-    """And nothing is asked."""
+    """Timestamps of an empty range are empty, and nothing is read."""
     log = Log(range(40))
     look, _ = look_at(log)
     for end in (5, 4):
@@ -275,7 +276,7 @@ def test_of_nothing_there_are_no_stamps() -> None:
 
 
 def test_stamps_are_whole_numbers() -> None:
-    """Of 64 bits, all of which count: a float would hold 53 of them."""
+    """Timestamps are 64-bit integers; a float would hold only 53 bits."""
     log = Log([2**62 + 1])
     look, _ = look_at(log)
     assert look.first_stamps(TP, 0, 1, 3).tolist() == [2**62 + 1]
@@ -283,8 +284,9 @@ def test_stamps_are_whole_numbers() -> None:
 
 
 def test_logs_without_timestamps_are_found() -> None:
-    """Of visible messages alone: a transaction's marker has a timestamp, and so may its
-    aborted messages; a log without a visible message is none.
+    """A log is without timestamps if no visible message has one.
+
+    Markers and aborted messages don't count. A log without visible messages isn't one.
     """
     broker = MemoryBroker()
     broker.create_topic("t", 7)
@@ -305,7 +307,9 @@ def test_logs_without_timestamps_are_found() -> None:
 
 
 def test_a_log_without_timestamps_is_not_read_to_its_end() -> None:
-    """Kafka's answer says so: only whether it has a message is looked at."""
+    """Kafka's answer says that a log has no timestamps, so only the existence of a message is
+    checked.
+    """
 
     class Counting(MemoryBroker):
         reads = 0
@@ -321,7 +325,7 @@ def test_a_log_without_timestamps_is_not_read_to_its_end() -> None:
 
 
 def test_any_iterator_of_chunks_will_do() -> None:
-    """One that can't be closed holds nothing open."""
+    """A read that can't be closed is accepted."""
 
     class Plain(Log):
         def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:

@@ -1,4 +1,6 @@
-"""What a source selects is what is read; what is missing or was removed is said, never guessed."""
+"""Discovery: a source's selection gives the topic-partitions; a missing or removed one is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Topics a-x (two partitions), a-y and b."""
+    """A broker with the topics a-x (two partitions), a-y and b."""
     broker = MemoryBroker()
     broker.create_topic("a-x", 2)
     broker.create_topic("a-y", 1)
@@ -27,12 +29,12 @@ def discover_quietly(
     lower: Boundary | None = None,
     on_removed: OnRemoved = "fail",
 ) -> Discovered:
-    """The discovery, without a word about loss if there is none."""
+    """Returns the discovery."""
     return discover(broker, selection, lower, on_removed)
 
 
 def make_boundary(broker: MemoryBroker, *names: str, origin: str = "settled") -> Boundary:
-    """A boundary that knows these topics."""
+    """Returns a boundary that knows these topics."""
     topics = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
     return Boundary.of(
         3,
@@ -53,8 +55,10 @@ def make_boundary(broker: MemoryBroker, *names: str, origin: str = "settled") ->
 def test_each_way_to_select(
     broker: MemoryBroker, selection: Selection, tps: list[tuple[str, int]]
 ) -> None:
-    """Topics with all their partitions, whole names that match, or exactly these; in
-    order; a boundary keeps all partitions' count.
+    """A selection is topics with all partitions, a pattern of whole names, or given
+    topic-partitions, in order.
+
+    A boundary has the number of all partitions.
     """
     got = discover_quietly(broker, selection)
     assert got.tps == [TopicPartition(*tp) for tp in tps]
@@ -82,8 +86,8 @@ def test_each_way_to_select(
 def test_what_never_was_is_a_mistake_in_the_spec(
     broker: MemoryBroker, selection: Selection, words: str
 ) -> None:
-    """The error names the topic or the topic-partition and what to fix, also beside a
-    boundary that knows others.
+    """A topic or partition that never existed is refused by name with the advice, also beside a
+    boundary with other topics.
     """
     with pytest.raises(SpecError, match=words):
         discover_quietly(broker, selection)
@@ -101,8 +105,9 @@ def test_what_never_was_is_a_mistake_in_the_spec(
     ],
 )
 def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: Selection) -> None:
-    """The error names it, what is unread of it, and both ways out; dropped, the others
-    are read on.
+    """A removed topic is an error with its unread offsets and both remedies.
+
+    With on_removed: drop the others are read.
     """
     lower = make_boundary(broker, "a-x", "b")
     broker.delete_topic("b")
@@ -117,8 +122,9 @@ def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: 
 def test_the_last_topic_of_a_pattern_may_be_dropped(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is left to read, and that was wished; the cluster isn't asked of no
-    topics, which to Kafka is all of them.
+    """If the last topic of a pattern is dropped, nothing is read.
+
+    The cluster isn't asked for an empty list, which means all topics.
     """
     lower = make_boundary(broker, "b")
     broker.delete_topic("b")
@@ -130,7 +136,7 @@ def test_the_last_topic_of_a_pattern_may_be_dropped(
 def test_of_a_removed_topic_some_partitions_are_told(
     broker: MemoryBroker, partitions: int, rest: bool
 ) -> None:
-    """At most ten, and that there are more."""
+    """At most ten partitions of a removed topic are named, then "..."."""
     broker.create_topic("c", partitions)
     lower = make_boundary(broker, "b", "c")
     broker.delete_topic("c")
@@ -144,7 +150,7 @@ def test_of_a_removed_topic_some_partitions_are_told(
 
 
 def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker) -> None:
-    """The lower boundary knows it, and none of its partitions."""
+    """For a removed topic without marks in the lower boundary, all is unread."""
     lower = make_boundary(broker, "b")
     lower = Boundary.of(lower.label, lower.cluster_id, lower.topics, [])
     broker.delete_topic("b")
@@ -153,7 +159,7 @@ def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker)
 
 
 def test_topics_are_left_out(broker: MemoryBroker) -> None:
-    """With their topic-partitions; the others stay as they were found."""
+    """Topics are left out with their topic-partitions, and the others stay."""
     discovered = discover_quietly(broker, Topics(("a-x", "a-y", "b")))
     rest = discovered.drop_topics({"a-y", "b", "never-there"})
     assert rest == Discovered(
@@ -168,7 +174,7 @@ def test_topics_are_left_out(broker: MemoryBroker) -> None:
 def test_a_topic_that_the_spec_lets_go_is_not_removed(
     broker: MemoryBroker, selection: Selection
 ) -> None:
-    """A shortened list or another pattern is a wish, whether the topic is still there or not."""
+    """A topic that the spec no longer selects isn't a removed topic, whether it exists or not."""
     lower = make_boundary(broker, "a-x", "b")
     assert list(discover_quietly(broker, selection, lower).topics) == ["a-x"]
     broker.delete_topic("b")
@@ -176,14 +182,14 @@ def test_a_topic_that_the_spec_lets_go_is_not_removed(
 
 
 def test_a_pattern_does_not_miss_again_what_was_dropped_before(broker: MemoryBroker) -> None:
-    """What the lower boundary only carries on is gone with consent."""
+    """A pattern doesn't report a topic again that was dropped before."""
     lower = make_boundary(broker, "b", origin="removed")
     broker.delete_topic("b")
     assert "b" not in discover_quietly(broker, Pattern(".*"), lower).topics
 
 
 def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> None:
-    """A replaced cluster lacks topics too; what happened is the replacement."""
+    """Another cluster is reported before missing topics."""
     with pytest.raises(
         IdentityError, match=r"cluster memory, and this is cluster other \(plan\)\. .*rebase"
     ):
@@ -191,7 +197,9 @@ def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> 
 
 
 def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> None:
-    """Also where its topics have the same ids: the error names both clusters, and the boundary."""
+    """Another cluster than either neighbour's is refused with both clusters and the boundary,
+    also with equal topic ids.
+    """
     discovered, old = discover_quietly(broker, Topics(("b",))), make_boundary(broker, "b")
     elsewhere = Boundary.of(old.label, "another", old.topics, old.marks)
     for neighbours in ((None, elsewhere), (elsewhere, None), (old, elsewhere)):
@@ -203,7 +211,10 @@ def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> No
 
 
 def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) -> None:
-    """Its offsets mean other messages; topics that only one side knows are nobody's concern."""
+    """A topic that was made again is refused by either neighbour.
+
+    Topics that only one side knows don't count.
+    """
     discovered, old = discover_quietly(broker, Topics(("a-x", "b"))), make_boundary(broker, "b")
     refuse_other_topics(discovered, None, old, make_boundary(broker, "a-y"))
     broker.recreate_topic("b")
@@ -212,8 +223,8 @@ def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) 
 
 
 def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
-    """What isn't there is told with what it may have been meant to be, and that neither
-    windrow nor reading makes a topic.
+    """A misspelt topic's error suggests a similar name, and says that windrow and reading don't
+    create topics.
     """
     broker.create_topic("bank.payments", 1)
     with pytest.raises(SpecError, match=r"no topic bank\.paymets") as caught:
@@ -228,7 +239,7 @@ def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
 
 
 def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
-    """Whatever else is alike; and each of them once."""
+    """At most two similar names are suggested per missing topic, each once."""
     for name in ("orders-v1", "orders-v2", "orders-v3"):
         broker.create_topic(name, 1)
     for missing in (("orders-v",), ("orders-v", "orders-v.")):
@@ -239,9 +250,7 @@ def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
 def test_names_that_are_not_told_hide_no_missing_topic(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the other names can't be had now is no reason to say something else than
-    that there is no such topic.
-    """
+    """If the topics' names can't be listed, the error is still that the topic doesn't exist."""
 
     def silent() -> list[str]:
         raise UnreachableError("no answer", "plan", "Try again.")

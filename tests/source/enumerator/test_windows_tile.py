@@ -1,5 +1,5 @@
-"""Windows tile: every visible offset below the last boundary is in exactly one window,
-whatever log, order and concurrency.
+"""Windows tile: every visible offset below the last boundary is in exactly one window, for any
+log, order and concurrency.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ pytestmark = pytest.mark.usefixtures("short_scans")
 
 
 def fresh(folder: Path) -> str:
-    """A ledger's path that no example used before."""
+    """Returns the path of a ledger that no example has used."""
     return tempfile.mktemp(".db", dir=folder)
 
 
 def read(broker: MemoryBroker, planned: Plan) -> list[tuple[TopicPartition, int]]:
-    """Every visible offset of a plan; an error if some of it is gone."""
+    """Returns every visible offset of a plan, or raises an error if some are gone."""
     tps = [s.tp for s in planned.splits]
     refuse_lost(planned, broker.log_starts(tps))
     return [
@@ -62,7 +62,9 @@ def read(broker: MemoryBroker, planned: Plan) -> list[tuple[TopicPartition, int]
 
 
 def assert_tiled(plans: Sequence[Plan]) -> None:
-    """Per topic-partition each window begins where the one before ended, and none is negative."""
+    """Asserts that each window begins where the one before ended, per topic-partition, and none
+    is negative.
+    """
     for earlier, later in pairwise(plans):
         assert earlier.stop == later.start
         assert all(
@@ -81,8 +83,10 @@ def assert_tiled(plans: Sequence[Plan]) -> None:
 def test_a_concurrent_backfill_in_random_order_tiles(
     folder: Path, old: list[list[Event]], new: list[list[Event]], rand: random.Random
 ) -> None:
-    """Four runs at a time, each with a ledger of its own on one file; halfway through
-    partitions appear and more arrives.
+    """Windows of four concurrent runs in any order tile, while partitions and messages are
+    added.
+
+    Each run has its own connection to the ledger's file.
     """
     broker, visible = ShortChunks(), []
     broker.create_topic(TOPIC, len(old))
@@ -116,8 +120,8 @@ def test_a_concurrent_backfill_in_random_order_tiles(
 def test_retention_in_between_is_an_error_or_harmless(
     folder: Path, partitions: list[list[Event]], data: st.DataObject
 ) -> None:
-    """Messages vanish between windows: a window that goes through has read every
-    message of its hour that there ever was.
+    """If messages are deleted between windows, each window that commits has read every message
+    of its hour.
     """
     broker, ledger = ShortChunks(), open_ledger(fresh(folder))
     broker.create_topic(TOPIC, len(partitions))
@@ -144,8 +148,8 @@ def test_retention_in_between_is_an_error_or_harmless(
 def test_a_topic_that_joins_is_read_whole(
     folder: Path, old: list[Event], new: list[Event], data: st.DataObject, rand: random.Random
 ) -> None:
-    """From where the first label cuts its log, once, whatever was frozen before it joined
-    and in whatever order windows are run after it, earlier ones too.
+    """A topic that joins is read completely and once, from the first label's cut on, for any
+    order of windows.
     """
     broker, ledger, joins = ShortChunks(), open_ledger(fresh(folder)), TopicPartition("joins", 0)
     broker.create_topic(TOPIC, 1)
@@ -174,9 +178,7 @@ def test_a_topic_that_joins_is_read_whole(
 
 
 def test_a_partition_that_appears_later_is_read_from_0_by_one_window(folder: Path) -> None:
-    """Boundaries that don't list it stand for 0: the first window whose end does reads
-    it whole, whatever is planned later.
-    """
+    """A partition that appears later is read from 0 by the first window whose end lists it."""
     broker, ledger = MemoryBroker(), open_ledger(fresh(folder))
     start = int(FIRST.timestamp() * 1000)
     broker.create_topic(TOPIC, 1)

@@ -1,5 +1,5 @@
-"""Every mark has its witness: a leader epoch whose messages reached at least to it, and
-after which none below it was written.
+"""Witnesses: each mark has a leader epoch whose messages reach the mark, and after which none
+below it was written.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NAMES = Topics((T0.topic,))
 
 
 def fill(broker: MemoryBroker, count: int, hour: float = 0) -> None:
-    """Messages of an hour."""
+    """Produces messages of an hour."""
     for _ in range(count):
         broker.produce(T0, b"", timestamp=START + int(hour * 3_600_000))
 
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Ten messages of the first leader, ten of the second."""
+    """A broker with ten messages of the first leader, and ten of the second."""
     broker = MemoryBroker()
     broker.create_topic(T0.topic)
     fill(broker, 10)
@@ -52,8 +52,8 @@ def broker() -> MemoryBroker:
 
 @pytest.mark.parametrize("start", [Earliest(), Latest(), GroupOffsets("g"), Given(((T0, 6),))])
 def test_a_position_has_a_witness(broker: MemoryBroker, start: Initializer) -> None:
-    """Wherever a pipeline begins: the newest leader's epoch, for the log reached at
-    least there under it.
+    """Every start position has the newest leader's epoch, under which the log reached at least
+    that position.
     """
     broker.commit_group("g", {T0: 12})
     broker.delete_records(T0, 3)
@@ -67,7 +67,7 @@ def batch(
     max_records: int | None = None,
     on_loss: OnLoss = "fail",
 ) -> Boundary | None:
-    """The end of the next batch, as it would be frozen."""
+    """Returns the end of the next batch, as it would be frozen."""
     cut = next_batch(
         broker, Source(NAMES, Earliest(), on_loss=on_loss), lower, label, max_records, 1
     )
@@ -75,8 +75,8 @@ def batch(
 
 
 def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroker) -> None:
-    """Of a topic-partition that has to wait, the newer one would not know that the log
-    was cut off meanwhile.
+    """A topic-partition from which a batch takes nothing keeps its older epoch: a newer one
+    would hide a cut meanwhile.
     """
     broker.create_topic("other")
     other_tp = TopicPartition("other", 0)
@@ -96,7 +96,7 @@ def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroke
 
 
 def test_an_end_below_the_newest_boundary_is_no_empty_batch(broker: MemoryBroker) -> None:
-    """A log that was cut off is refused, not waited for."""
+    """A log that ends below the newest boundary is refused, and doesn't count as an empty batch."""
     lower = first_boundary(broker, Source(NAMES, Latest()), 0)
     broker.truncate(T0, 15)
     with pytest.raises(CutOffError, match="ends at offset 15 now, below 20") as refused:
@@ -106,8 +106,8 @@ def test_an_end_below_the_newest_boundary_is_no_empty_batch(broker: MemoryBroker
 
 
 def test_an_open_transaction_cuts_nothing_off(broker: MemoryBroker) -> None:
-    """The stable end may lie below a boundary that was cut at read_uncommitted: the log
-    reaches it all the same.
+    """A stable end below a boundary that was cut with read_uncommitted is no loss, because the
+    log reaches the boundary.
     """
     broker.produce(T0, b"", transaction=broker.transaction())
     fill(broker, 3)
@@ -117,8 +117,9 @@ def test_an_open_transaction_cuts_nothing_off(broker: MemoryBroker) -> None:
 
 
 def test_an_end_below_the_lower_neighbour_is_no_empty_window(broker: MemoryBroker) -> None:
-    """Of hours too: refused; under skip it cuts where the neighbour does, with the
-    neighbour's witness.
+    """A log that ends below the lower neighbour is refused.
+
+    With on_loss: skip the window ends at the neighbour, with its epoch.
     """
     lower = resolve_alone(broker, LABELS[1])
     assert (lower.marks[0].offset, lower.marks[0].leader_epoch) == (20, 1)
@@ -136,7 +137,7 @@ def test_an_end_below_the_lower_neighbour_is_no_empty_window(broker: MemoryBroke
 
 
 def boundary(hour: int, offset: int, epoch: int | None) -> Boundary:
-    """A boundary of one topic-partition."""
+    """Returns a boundary of one topic-partition."""
     return Boundary.of(
         FIRST + timedelta(hours=hour),
         "c",
@@ -164,7 +165,9 @@ def test_marks_at_one_offset_share_the_older_witness(
     upper: tuple[int, int | None] | None,
     expected: tuple[int, int],
 ) -> None:
-    """And a mark that is moved to its neighbour takes over that one's."""
+    """Marks at one offset share the older epoch, and a mark that is moved to its neighbour
+    takes the neighbour's epoch.
+    """
     moved = clamp(
         boundary(2, *mark),
         None if lower is None else boundary(1, *lower),
@@ -180,9 +183,7 @@ def test_marks_at_one_offset_share_the_older_witness(
     )
 )
 def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str, int]]) -> None:
-    """Whatever leaders and retention do: of every mark that the log still reaches, its
-    epoch's messages still end at or above it.
-    """
+    """After any elections and deletions, a mark that the log reaches is never reported as lost."""
     broker, clock = MemoryBroker(), 0
     broker.create_topic(T0.topic)
     batches, hours = [first_boundary(broker, Source(NAMES, Earliest()), 0)], list[Boundary]()

@@ -1,4 +1,4 @@
-"""Small boundaries, written in one line each."""
+"""Small boundaries, each written in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def hour(n: int) -> datetime:
-    """The label n hours after the first."""
+    """Returns the label n hours after the first."""
     return FIRST + timedelta(hours=n)
 
 
@@ -21,7 +21,7 @@ def mark(
     partition: int = 0,
     topic: str = "t",
 ) -> Mark:
-    """A mark of topic t's partition 0, unless it says otherwise."""
+    """Returns a mark, by default of topic t and partition 0."""
     return Mark(topic, partition, offset, origin, epoch)
 
 
@@ -32,8 +32,14 @@ def boundary(
     start_marks: tuple[Mark, ...] = (),
     **ids: str,
 ) -> Boundary:
-    """A boundary that has seen the partitions of its marks and no others, unless `partition_counts`
-    says how many; topic x has the id `id-x`.
+    """Returns a boundary with these marks.
+
+    Args:
+        label: its label.
+        marks: its marks.
+        partition_counts: number of partitions by topic; by default those of the marks.
+        start_marks: its start marks.
+        ids: id of a topic, by default `id-` and the topic; or of the cluster.
     """
     counts = {m.topic: 1 + max(n.partition for n in marks if n.topic == m.topic) for m in marks} | (
         partition_counts or {}

@@ -1,4 +1,4 @@
-"""The two ways to fetch messages, for tests of what must be the same by either."""
+"""The two clients that fetch messages, for tests whose result must be the same with both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Reads messages by confluent-kafka's own consumer, one Python object each: the slow
-twin that the compiled reader is compared with.
+"""A fetcher that uses confluent-kafka's own consumer, with one Python object per message.
+
+It is slow, and the compiled fetcher is compared with it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from windrow.ingest.source.reader.fetching import (
     can_continue,
 )
 
-_AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
+_AT_ONCE = 2000  # few enough messages for the CPU's cache
 
 
 class ConfluentFetcher:
-    """A `fetching.Fetcher`."""
+    """A fetcher by confluent-kafka; see `fetching.Fetcher`."""
 
     def __init__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> None:
         self._on_error = on_error
@@ -59,10 +60,10 @@ class ConfluentFetcher:
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
     def poll(self, max_messages: int, stop: int) -> Fetched:
-        """See `fetching.Fetcher.poll`.
+        """Fetches messages; see `fetching.Fetcher.poll`.
 
-        `consume(n, timeout)` with a timeout would wait for all n messages: with large
-        ones that gathers more than the queue's bound, too.
+        `consume(n, timeout)` with a timeout would wait for all n messages, and large ones would
+        exceed the queue's limit.
         """
         messages = self._consumer.consume(min(max_messages, _AT_ONCE), 0) or self._consumer.consume(
             1, WAIT_SECONDS
@@ -75,7 +76,7 @@ class ConfluentFetcher:
         next_offset = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[
             0
         ].offset
-        # else it may be that of the read before
+        # otherwise the position may be that of the read before
         self._begun = self._begun or bool(messages or events) or next_offset < 0
         position = (
             max(next_offset, _offset(messages[-1]) + 1)
@@ -100,7 +101,7 @@ class ConfluentFetcher:
 
 
 def _last(messages: list[Message]) -> LastMessage | None:
-    """The last of the messages."""
+    """Returns offset and leader epoch of the last message."""
     if not messages:
         return None
     epoch = messages[-1].leader_epoch()
@@ -108,12 +109,14 @@ def _last(messages: list[Message]) -> LastMessage | None:
 
 
 def _offset(message: Message) -> int:
-    """The offset; 0 for an event that has none."""
+    """Returns the offset; 0 for an event without one."""
     return message.offset() or 0
 
 
 def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
-    """One `MESSAGES` batch of messages without errors, at least one, all of one topic-partition."""
+    """Returns a `MESSAGES` batch of at least one message without errors, all of one
+    topic-partition.
+    """
     count = len(messages)
     pairs = list(map(Message.timestamp, messages))
     types = np.fromiter([kind for kind, _ in pairs], np.int8, count)
@@ -130,11 +133,11 @@ def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
-    """The headers; a mark instead of a message's if a name is not UTF-8, which
-    confluent-kafka can't give: it must not block the window.
+    """Returns the headers of each message; a mark if a name isn't UTF-8, which confluent-kafka
+    can't decode.
 
-    No message is asked twice: the second time it gives what it had made of such headers
-    by then, and whoever looks at that crashes.
+    Such a message must not block the window. No message is asked twice: the second call returns
+    the partly built headers, and using them crashes.
     """
     headers: list[HeaderList | None] = []
     answers = map(Message.headers, messages)

@@ -1,4 +1,4 @@
-"""A real cluster, as tests of readers ask it and write to it."""
+"""Fixtures of a real cluster for tests of readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What librdkafka gives becomes what the schema says, also where real Kafka seldom gives it."""
+"""Messages of librdkafka become batches of the schema, also in cases that are rare on real
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=2), BLOB), max_size=3)
 
 
 def test_a_message_without_a_timestamp() -> None:
-    """No timestamp is null, by its type or by its value, and 1970 is not null; the type
-    changes within a batch.
+    """A message without a timestamp, by its type or by its value, has null; 1970 isn't null.
+
+    The type may change within a batch.
     """
     stamps = [
         (TIMESTAMP_CREATE_TIME, 5),
@@ -54,8 +57,8 @@ def test_a_message_without_a_timestamp() -> None:
 def test_any_messages(
     messages: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]],
 ) -> None:
-    """Keys, values, headers and epochs come through, null apart from empty; the running
-    sizes are theirs.
+    """Keys, values, headers and epochs are unchanged, null and empty differ, and running sizes
+    are right.
     """
     given_in = [
         Message(
@@ -99,7 +102,10 @@ def test_any_messages(
     [([2, 3, 3], None), ([3, 4, 9], 1), ([4], 0), ([-1, -1], None), ([-1, 4], 1)],
 )
 def test_the_first_message_of_a_later_leader(epochs: list[int], expected: int | None) -> None:
-    """The first row above the epoch; messages without one, and a split without one, say nothing."""
+    """The first row with a later epoch is found.
+
+    Messages without an epoch, and a split without one, don't count.
+    """
     batch = to_batch(
         TP,
         [

@@ -1,4 +1,4 @@
-"""Batches are gathered up to their bounds and no further."""
+"""Batches are gathered up to their limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from windrow.ingest.source.reader.batches import Gatherer
 def test_rows_stay_in_order_and_within_the_bounds(
     batches: list[list[int]], rows_max: int, bytes_max: int
 ) -> None:
-    """No row is lost, doubled or moved; a batch beyond the bytes is a single row; no
-    batch could have taken the next row too.
+    """Rows keep their order, a batch above the limit of bytes is a single row, and no batch had
+    room for the next row.
     """
     gatherer, out = Gatherer(rows_max, bytes_max), []
     for sizes in batches:

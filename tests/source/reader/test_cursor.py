@@ -1,4 +1,4 @@
-"""What a reader makes of the events that a client reports between messages."""
+"""The cursor: how a reader handles the events that a client reports between messages."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def raise_gone() -> None:
 
 
 CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
-"""Without a broker."""
+"""Properties of a client without a broker."""
 
 Reads = Callable[..., Cursor]
 
 
 class ScriptOverError(Exception):
-    """A poll behind the last step of a script."""
+    """A poll after the last step of a script."""
 
 
 class Script:
-    """A client without a broker: each poll brings the next step.
+    """A client without a broker: each poll returns the next step.
 
-    It is what makes clients, too, and stays the same one when a cursor begins again.
+    It is also the function that makes clients, and stays the same when a cursor starts again.
     """
 
     def __init__(self, *steps: Fetched | KafkaError) -> None:
@@ -85,7 +85,7 @@ class Script:
         if not self.steps:
             raise ScriptOverError
         step = self.steps.pop(0)
-        if isinstance(step, KafkaError):  # of the connection
+        if isinstance(step, KafkaError):  # an error of the connection
             self._on_error(step)
             return passed(-1)
         return step
@@ -95,20 +95,21 @@ class Script:
 
 
 def passed(position: int) -> Fetched:
-    """The client is behind all before this offset, and has no message."""
+    """Returns a poll without messages, whose client is at this position."""
     return Fetched(0, position, (), ())
 
 
 def event(error: KafkaError | int, offset: int = 12) -> Fetched:
-    """An event, with the offset that it carries."""
+    """Returns a poll with an event and its offset."""
     return Fetched(
         0, -1, ((error if isinstance(error, KafkaError) else KafkaError(error), offset),), ()
     )
 
 
 def truncated(text: str = "") -> Fetched:
-    """How the client tells of a log that was cut off;
-    `tests/integration/test_truncation.py` hears it of a real one.
+    """Returns a poll with the client's event for a log that was cut off.
+
+    `tests/integration/test_truncation.py` gets it from a real cluster.
     """
     message = (
         "Partition log truncation detected at offset 10 (leader epoch 3): broker end offset is 7"
@@ -130,7 +131,7 @@ def play(cursor: Cursor) -> None:
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[LogLimits | None]:
-    """What the cluster says of the log, one answer after the other."""
+    """The cluster's answers about the log's limits, one after the other; tests fill the list."""
     answers: list[LogLimits | None] = []
     monkeypatch.setattr(cursors, "log_limits", lambda *_: answers.pop(0))
     return answers
@@ -143,7 +144,10 @@ def skipped() -> list[tuple[int, int]]:
 
 @pytest.fixture(params=["fail", "skip"])
 def reads(request: pytest.FixtureRequest, skipped: list[tuple[int, int]]) -> Reads:
-    """A cursor over a script, of the right topic, impatient: a loss ends it, or is skipped."""
+    """A function that makes a cursor over a script.
+
+    It doesn't wait, and a loss ends it or is skipped.
+    """
 
     def make_cursor(
         script: Script, split: Split = SPLIT, properties: Mapping[str, Any] = CLIENT
@@ -172,14 +176,14 @@ skips = pytest.mark.parametrize("reads", ["skip"], indirect=True)
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, SpecError),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, IdentityError),
         (KafkaError.UNKNOWN_TOPIC_ID, IdentityError),
-        # a recreated topic is shorter: it is no data loss of this one
+        # a recreated topic is shorter, which is no loss of the old topic's data
         (KafkaError._AUTO_OFFSET_RESET, IdentityError),
         (KafkaError._LOG_TRUNCATION, IdentityError),
     ],
 )
 def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowError]) -> None:
-    """A damaged message, a refused client and another topic end the read: nothing that
-    the client skips is passed over in silence.
+    """A damaged message, a refused client and another topic end the read: nothing is skipped
+    silently.
     """
     with pytest.raises(kind) as ended:
         play(Cursor(Script(event(code)), CLIENT, SPLIT, 60, raise_gone))
@@ -190,14 +194,15 @@ def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowErro
     "code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.LEADER_NOT_AVAILABLE]
 )
 def test_what_the_client_retries_is_waited_for(code: int) -> None:
-    """A broken connection or a moving leader moves nothing and ends nothing."""
+    """A broken connection or a moving leader doesn't end the read or change the position."""
     play(cursor := Cursor(Script(event(code, 15)), CLIENT, SPLIT, 60, raise_gone))
     assert cursor.position == 10
 
 
 def test_the_end_of_the_log_says_how_far_it_was_passed(limits: list[LogLimits | None]) -> None:
-    """The end-of-partition event carries the offset up to which all was delivered; the
-    position never goes back.
+    """The end-of-partition event has the offset up to which all was delivered.
+
+    The position never goes back.
     """
     script = Script(event(KafkaError._PARTITION_EOF, 15), passed(12))
     limits.append(LogLimits(0, 30))
@@ -206,7 +211,7 @@ def test_the_end_of_the_log_says_how_far_it_was_passed(limits: list[LogLimits | 
 
 
 def test_what_came_begins_the_stall_limit_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quiet moments of a long read don't add up: the limit counts from the last progress."""
+    """The stall limit counts from the last progress, not from the start of the read."""
     clock = iter([0.0, 61.0, 120.0])
     monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     script = Script(passed(10), passed(12), passed(12), passed(12))
@@ -217,7 +222,7 @@ def test_what_came_begins_the_stall_limit_anew(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("fetching", WAYS.values(), ids=WAYS)
 def test_a_client_without_messages_waits(fetching: Fetching) -> None:
-    """A poll that finds nothing sleeps in the client, so that a reader that waits takes no core."""
+    """A poll without messages sleeps in the client, so that a waiting reader uses no CPU."""
     with closing(fetching(CLIENT, Start("t", 0, 0, None, doubtful=False), print)) as fetcher:
         began = time.monotonic()
         assert fetcher.poll(1, 1).count == 0
@@ -243,8 +248,8 @@ def test_a_small_end_of_a_new_leader_is_not_believed(
     skipped: list[tuple[int, int]],
     answers: tuple[LogLimits | None, ...],
 ) -> None:
-    """One answer that the log ends too early, or two that differ, lose nothing,
-    whatever is to be done about a loss.
+    """One answer that the log ends too early, or two different ones, lose nothing, whatever
+    on_loss is.
     """
     limits += [END_AT_10, *answers]
     play(cursor := reads(Script(event(KafkaError._PARTITION_EOF, 10))))
@@ -253,7 +258,7 @@ def test_a_small_end_of_a_new_leader_is_not_believed(
 
 @fails
 def test_an_end_that_is_told_again_is_a_loss(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """The same end below the stop, asked for several times: a data loss that names it."""
+    """The same end below the stop, answered several times, raises DataLossError with the end."""
     limits += [END_AT_10] * 4
     with pytest.raises(DataLossError, match="10 to 20 are wanted, but the log holds 0 to 10"):
         play(reads(Script(event(KafkaError._PARTITION_EOF, 10))))
@@ -263,8 +268,8 @@ def test_an_end_that_is_told_again_is_a_loss(reads: Reads, limits: list[LogLimit
 def test_what_is_still_there_is_read_before_the_rest_is_skipped(
     reads: Reads, limits: list[LogLimits | None], skipped: list[tuple[int, int]]
 ) -> None:
-    """Where the log ends between the position and the stop, nothing is skipped before
-    the position is at that end; then the rest is.
+    """If the log ends between position and stop, the messages up to the end are read before the
+    rest is skipped.
     """
     limits += [LogLimits(0, 15)] * 8
     script = Script(event(KafkaError._PARTITION_EOF, 10))
@@ -280,7 +285,9 @@ def test_what_is_still_there_is_read_before_the_rest_is_skipped(
 def test_a_client_that_has_lost_offsets_is_not_kept(
     reads: Reads, limits: list[LogLimits | None], is_lost: bool
 ) -> None:
-    """The next split takes one that came to its stop without an error: another may stand still."""
+    """A client that reported lost offsets isn't kept for the next split, because it may not go
+    on.
+    """
     limits += [LogLimits(15, 30)]
     script = Script(*([event(KafkaError.OFFSET_OUT_OF_RANGE)] if is_lost else []), passed(20))
     with keeping():
@@ -292,7 +299,7 @@ def test_a_client_that_has_lost_offsets_is_not_kept(
 
 @skips
 def test_a_client_that_has_not_come_to_its_stop_is_not_kept(reads: Reads) -> None:
-    """A read that ends early leaves nothing to the next split."""
+    """A client of a read that ended early isn't kept for the next split."""
     with keeping():
         play(cursor := reads(script := Script(passed(15))))
         cursor.close()
@@ -300,7 +307,9 @@ def test_a_client_that_has_not_come_to_its_stop_is_not_kept(reads: Reads) -> Non
 
 
 def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
-    """A cursor that was told twice that the log was cut below its position, and is told again."""
+    """Returns a cursor after two events that the log was cut below its position, with a third
+    event to come.
+    """
     limits += [LogLimits(0, 30)] * 3
     script = Script(truncated(), truncated())
     play(cursor := reads(script))
@@ -311,8 +320,10 @@ def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
 
 @fails
 def test_a_log_that_grew_again_is_a_loss(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """Told again and again that the log was cut below the position: what stands there
-    now are other messages, and none of the plan's.
+    """A log that was cut off below the position and has grown again raises DataLossError after
+    three such events.
+
+    The offsets now hold other messages than the plan's.
     """
     with pytest.raises(
         DataLossError,
@@ -323,7 +334,7 @@ def test_a_log_that_grew_again_is_a_loss(reads: Reads, limits: list[LogLimits | 
 
 @skips
 def test_a_log_that_grew_again_is_skipped(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """The same where losses are skipped."""
+    """A log that was cut off and has grown again is skipped with on_loss: skip."""
     play(cursor := grew_again(reads, limits))
     assert (cursor.position, cursor.skipped, cursor.diverged) == (20, 10, False)
 
@@ -332,7 +343,7 @@ def test_a_log_that_grew_again_is_skipped(reads: Reads, limits: list[LogLimits |
 def test_what_the_cluster_says_once_in_a_while_is_not_believed(
     reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """Between two answers that the log was cut off, messages came: they don't add up."""
+    """Answers that the log was cut off don't add up if messages came between them."""
     limits += [LogLimits(0, 30)] * 5
     script = Script(truncated(), truncated(), passed(12), truncated(), truncated())
     play(cursor := reads(script))
@@ -346,7 +357,10 @@ def test_what_the_cluster_says_once_in_a_while_is_not_believed(
 def test_a_client_that_begins_again_has_the_leader_epoch_of_the_stop(
     reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """The epoch of the start is for the start alone; a plan may have none."""
+    """A client that starts again uses the stop's leader epoch.
+
+    The start's epoch is only for the start, and may be missing.
+    """
     limits.append(LogLimits(0, 30))
     script = Script(passed(12), truncated())
     play(reads(script, Split("t", 0, 10, 20, 3, 4)))
@@ -359,8 +373,10 @@ def test_a_client_that_begins_again_has_the_leader_epoch_of_the_stop(
 def test_a_start_that_was_cut_off_before_the_plan_is_read_by_the_stops_epoch(
     reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """Whoever skips reads what the plan saw of a log that grew again, and skips it
-    where that is gone, too.
+    """With on_loss: skip, a start that was cut off before the plan is read with the stop's
+    epoch.
+
+    These are messages that the plan saw. If they are gone, too, they are skipped.
     """
     limits += [LogLimits(0, 30)] * 6
     script = Script(*[truncated()] * 3)
@@ -376,7 +392,7 @@ def test_a_start_that_was_cut_off_before_the_plan_is_read_by_the_stops_epoch(
 def test_a_message_of_a_later_leader_is_a_loss(
     reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """From there on nothing of the plan is left, whatever was read of it already."""
+    """A message of a later leader is a loss from its offset on, whatever was read before."""
     limits.append(LogLimits(0, 30))
     play(cursor := reads(Script(passed(18))))
     with pytest.raises(
@@ -393,7 +409,7 @@ def test_a_message_of_a_later_leader_is_a_loss(
 def test_a_message_of_a_later_leader_is_skipped_with_the_rest(
     reads: Reads, limits: list[LogLimits | None], skipped: list[tuple[int, int]]
 ) -> None:
-    """The same where losses are skipped."""
+    """A message of a later leader is skipped with the rest, with on_loss: skip."""
     limits.append(LogLimits(0, 30))
     play(cursor := reads(Script(passed(18))))
     cursor.lose_from(15)
@@ -404,8 +420,8 @@ def test_a_message_of_a_later_leader_is_skipped_with_the_rest(
 def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(
     reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """Where the log holds what the client said to be out of range, the client begins
-    again there, and the stall limit is its bound.
+    """If the log holds an offset that the client reported out of range, the client starts again
+    there, up to the stall limit.
     """
     limits.append(LogLimits(0, 30))
     play(cursor := reads(script := Script(event(KafkaError._AUTO_OFFSET_RESET))))
@@ -419,7 +435,7 @@ def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(
 )
 @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._AUTHENTICATION])
 def test_an_error_of_the_client_shows_no_secret(reads: Reads, name: str, code: int) -> None:
-    """Whatever the client quotes in its words, no secret property's value gets into an error."""
+    """An error never contains the value of a secret property, whatever the client's text says."""
     script = Script(event(KafkaError(code, "failed with hunter2")))
     with pytest.raises(WindrowError, match=r"with \*\*\*") as ended:
         play(reads(script, properties={name: "hunter2"}))
@@ -428,7 +444,7 @@ def test_an_error_of_the_client_shows_no_secret(reads: Reads, name: str, code: i
 
 @fails
 def test_a_loss_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """What the client says of a truncation is told without secrets."""
+    """The client's text about a cut log is shown without secrets."""
     limits += [LogLimits(0, 30)] * 3
     script = Script(*[truncated(" with hunter2")] * 3)
     with pytest.raises(DataLossError, match=r"with \*\*\*") as ended:
@@ -438,7 +454,7 @@ def test_a_loss_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) ->
 
 @fails
 def test_a_stall_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """What was heard last is told without secrets."""
+    """The last error before a stall is shown without secrets."""
     limits += [None, None]
     script = Script(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"), passed(-1))
     with pytest.raises(UnreachableError, match=r"with \*\*\*"):
@@ -447,7 +463,7 @@ def test_a_stall_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) -
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._TRANSPORT])
 def test_a_refused_question_shows_no_secret(code: int) -> None:
-    """Neither a refused login nor a broken connection shows what it was tried with."""
+    """The errors of a refused login and of a broken connection have no secrets."""
     refusal = refusal_of(
         SPLIT, KafkaError(code, "failed with hunter2"), [], {"sasl.password": "hunter2"}
     )
@@ -456,7 +472,7 @@ def test_a_refused_question_shows_no_secret(code: int) -> None:
 
 
 def test_properties_that_cannot_be_used_show_no_secret() -> None:
-    """A client that can't be made says why, without its secrets."""
+    """A client that can't be made is reported with the reason and without secrets."""
     properties = {
         "bootstrap.servers": "127.0.0.1:1",
         "security.protocol": "hunter2",
@@ -468,9 +484,7 @@ def test_properties_that_cannot_be_used_show_no_secret() -> None:
 
 
 def test_the_clients_log_stays_in_a_worker() -> None:
-    """A worker, which knows no broker module, prints no line of the client's log:
-    neither to stderr nor to a root handler.
-    """
+    """A worker prints no line of the client's log, neither to stderr nor to a root handler."""
     code = """
 import logging
 logging.basicConfig()
@@ -484,7 +498,7 @@ logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 
 
 def test_a_reader_shows_no_secret() -> None:
-    """Properties stay out of the reader's text; those that are written out travel with it."""
+    """Properties aren't in the reader's repr. Written-out ones are pickled with it."""
     properties = {"sasl.password": "hunter2", "isolation.level": "read_committed"}
     reader = KafkaReader(properties, PLAN)
     assert "hunter2" not in repr(reader)
@@ -492,8 +506,9 @@ def test_a_reader_shows_no_secret() -> None:
 
 
 def test_a_referred_secret_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a password that a reference tells, what is pickled names the place alone;
-    where it isn't there, the read says so by name.
+    """Of a referenced password only the reference is pickled.
+
+    If it is missing where the task runs, the error names it.
     """
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
@@ -515,14 +530,16 @@ def test_a_referred_secret_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("properties", [{}, {"isolation.level": "serializable"}])
 def test_a_reader_asks_for_an_isolation_level(properties: dict[str, str]) -> None:
-    """The client's own choice is never taken in silence."""
+    """A reader must be given an isolation level, so that the client's default is never used
+    silently.
+    """
     with pytest.raises(ValueError, match=r"isolation\.level"):
         KafkaReader(properties, PLAN)
 
 
 def test_answers_about_a_small_end_are_some_time_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new leader's watermark is small for a moment: as many questions within that moment
-    prove nothing.
+    """Questions about an end that is too small are some time apart, because a new leader's
+    watermark is small for a moment.
     """
     waited = list[float]()
     monkeypatch.setattr("time.sleep", waited.append)

@@ -1,4 +1,4 @@
-"""Gaps are remembered in a bounded way, and only those worth a look."""
+"""Gaps: a limited number is remembered, and only gaps that may hold aborted messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from windrow.ingest.source.reader.reader import GAPS_MAX, OFFSETS_MAX, Gaps
 
 @given(offsets=st.sets(st.integers(0, 300)), cut=st.integers(1, 20))
 def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> None:
-    """Whatever the batches, the gaps are exactly the runs of two and more offsets
-    without a visible message, up to the bound.
+    """The gaps are exactly the runs of at least two offsets without a visible message, up to
+    the limit, for any batches.
     """
     stop, offsets_in_order, gaps = 301, sorted(offsets), Gaps(0)
     for first in range(0, len(offsets_in_order), cut):
@@ -27,7 +27,7 @@ def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> Non
 
 
 def test_many_gaps_are_left_at_the_bound() -> None:
-    """However many gaps there are, the first hundred are kept, over batches too."""
+    """Only the first hundred gaps are kept, over all batches."""
     gaps = Gaps(0)
     for start in range(0, 30_000, 3000):
         gaps.add_visible(np.arange(start + 2, start + 3002, 3, dtype=np.int64))
@@ -36,7 +36,7 @@ def test_many_gaps_are_left_at_the_bound() -> None:
 
 
 def test_a_long_gap_is_cut_at_the_bound() -> None:
-    """However long a gap is, a bounded number of offsets is looked into."""
+    """A limited number of offsets is looked at, however long a gap is."""
     gaps = Gaps(10)
     gaps.add_visible(np.array([10**12, 10**13], np.int64))
     gaps.add_end(10**14)
@@ -44,8 +44,9 @@ def test_a_long_gap_is_cut_at_the_bound() -> None:
 
 
 def test_what_is_gone_is_no_gap() -> None:
-    """A range that is not in the log is not looked into, nor does it use the bound up;
-    the gaps on both its sides are.
+    """A range that isn't in the log is no gap, and doesn't count for the limit.
+
+    The gaps on both sides count.
     """
     gaps = Gaps(0)
     gaps.add_visible(np.array([0, 1], np.int64))
@@ -58,10 +59,7 @@ def test_what_is_gone_is_no_gap() -> None:
 
 @pytest.mark.parametrize(("end", "expected_gaps"), [(10, []), (11, []), (12, [(10, 12)])])
 def test_a_gap_at_the_end_is_two_offsets(end: int, expected_gaps: list[tuple[int, int]]) -> None:
-    """One is a transaction's marker, which needs no look; two may be anything.
-
-    Between messages it is the same.
-    """
+    """A gap at the end, or between messages, needs two offsets. One is a transaction's marker."""
     gaps, visible_gaps = Gaps(10), Gaps(10)
     gaps.add_end(end)
     visible_gaps.add_visible(np.array([end], np.int64))

@@ -1,4 +1,4 @@
-"""The library that reads messages: the one that confluent-kafka brings, of a tried version."""
+"""The library that reads messages: confluent-kafka's own librdkafka, in a tested version."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from windrow.ingest.source.reader.librdkafka import connect
 
 @pytest.fixture(autouse=True)
 def new_process() -> Iterator[None]:
-    """Each test loads the library again."""
+    """Makes each test load the library again."""
     capi.library.cache_clear()
     yield
     capi.library.cache_clear()
 
 
 def refusal_text() -> str:
-    """Why no client can be made."""
+    """Returns the reason why no client can be made."""
     with pytest.raises(SpecError) as caught:
         connect({}, Start("t", 0, 10, None), lambda _: None)
     assert "Install confluent-kafka's own wheel" in caught.value.advice
@@ -33,30 +33,36 @@ def refusal_text() -> str:
 
 
 def test_the_version_of_the_tests_is_a_tried_one() -> None:
-    """Whoever allows another librdkafka in pyproject.toml has to name it."""
+    """The installed librdkafka is a known version.
+
+    A change of pyproject.toml that allows another one must add it.
+    """
     assert libversion()[1] >> 8 in KNOWN_VERSIONS
 
 
 def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says so, and what to install."""
+    """A library that can't be loaded is reported with the package to install."""
     monkeypatch.setattr(capi.cimpl, "__file__", "/no/such/library.so")
     assert "the library of confluent-kafka can't be loaded: OSError" in refusal_text()
 
 
 def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A confluent-kafka that hides librdkafka's symbols, as one that is linked statically may."""
+    """A confluent-kafka that hides librdkafka's symbols, for example a static one, is refused."""
     monkeypatch.setattr(capi.cimpl, "__file__", sys.modules["_ctypes"].__file__)
     assert "has no rd_kafka_version" in refusal_text()
 
 
 def test_a_version_that_nobody_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer library is not trusted because it still looks alike."""
+    """An unknown version of the library is refused, even if it has the same functions."""
     monkeypatch.setattr(capi, "KNOWN_VERSIONS", range(0x030000, 0x030100))
     assert f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among" in refusal_text()
 
 
 def test_nothing_is_compiled_before_messages_are_read() -> None:
-    """A reader is made, shown and pickled without numba; a worker loads it with its first split."""
+    """Making, printing and pickling a reader doesn't import numba.
+
+    A worker imports it with its first split.
+    """
     code = (
         "import sys, windrow.ingest.source.reader.reader, windrow.ingest.assemble; print('numba' in"
         " sys.modules, 'llvmlite' in sys.modules)"
@@ -68,7 +74,7 @@ def test_nothing_is_compiled_before_messages_are_read() -> None:
 
 
 def test_the_passes_read_the_public_struct() -> None:
-    """Their offsets are those at which C lays its fields out."""
+    """The fields have the same offsets as in the C struct."""
     offsets = {name: getattr(MessageHead, name).offset for name, _ in MessageHead._fields_}
     assert offsets == {
         "err": 0,

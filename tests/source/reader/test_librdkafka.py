@@ -1,5 +1,5 @@
-"""The compiled way beside confluent-kafka's consumer on real Kafka: the same messages,
-the same words; and nothing is left behind.
+"""The compiled fetcher and confluent-kafka's consumer on real Kafka: same messages, same
+errors, and nothing is leaked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.broker
 
 MIB = 1024 * 1024
 LAYOUTS = 10
-"""In one part: 1,000 in a soak."""
+"""Number of layouts per part; a soak has 1,000 in all."""
 
 
 Read = Callable[..., tuple[list[pa.RecordBatch], ReadSummary]]
@@ -49,7 +49,7 @@ Read = Callable[..., tuple[list[pa.RecordBatch], ReadSummary]]
 
 @pytest.fixture
 def read(kafka: str, broker: KafkaBroker) -> Read:
-    """Read a range by one way."""
+    """A function that reads a range with one of the clients."""
 
     def read(
         client_name: str, tp: TopicPartition, start: int, stop: int, **bounds: int
@@ -65,7 +65,7 @@ def read(kafka: str, broker: KafkaBroker) -> Read:
     return read
 
 
-# --------------------------------------------------------------------------------------------------
+# --- the same messages
 
 
 def blob(dice: random.Random, max_size: int) -> bytes | None:
@@ -91,7 +91,7 @@ def messages(dice: random.Random, max_count: int) -> list[Sent]:
 
 
 def write(dice: random.Random, logs: Logs, tp: TopicPartition) -> None:
-    """A random log."""
+    """Writes a random log."""
     for _ in range(dice.randint(1, 6)):
         if dice.random() < 0.7:
             logs.send(tp, *messages(dice, 60))
@@ -118,8 +118,9 @@ def write_compacted(dice: random.Random, logs: Logs) -> TopicPartition:
 def test_both_ways_give_the_same(
     part: int, dice: random.Random, logs: Logs, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random logs, in any compression, with nulls, headers, transactions and
-    compaction: the same batches, all columns, and counts.
+    """Both clients give the same batches, columns and counts for random logs.
+
+    The logs have any compression, nulls, headers, transactions and compaction.
     """
     codec = dice.choice(("uncompressed", "gzip", "snappy", "lz4", "zstd"))
     topic = logs.topic(LAYOUTS - 1, {"compression.type": codec})
@@ -140,7 +141,7 @@ def test_both_ways_give_the_same(
                 for client_name in ("librdkafka", "confluent")
             )
             assert messages_in(our_batches) == logs.visible_messages(tp, start, stop)
-            # how far beyond is the client's own
+            # how far beyond the stop depends on the client
             assert replace(our_summary, next_offset=stop) == replace(
                 their_summary, next_offset=stop
             )
@@ -151,7 +152,7 @@ def test_both_ways_give_the_same(
 
 
 def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) -> None:
-    """Between small ones, with a large key and a large header: all of it, unharmed."""
+    """A message of 16 MiB between small ones, with a large key and header, is read unchanged."""
     tp = logs.partition()
     large = dice.randbytes(16 * MIB)
     logs.send(
@@ -166,13 +167,13 @@ def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) 
 
 
 class Produced(ctypes.Structure):
-    """rd_kafka_vu_t, as far as one of its kinds needs it."""
+    """The part of rd_kafka_vu_t that the tests need."""
 
     _fields_ = (("kind", ctypes.c_int), ("words", ctypes.c_uint64 * 8))
 
 
 def send_header(bootstrap: str, topic: str, name: bytes) -> None:
-    """A message with a header that confluent-kafka's producer would not send."""
+    """Sends a message with a header that confluent-kafka's producer would refuse."""
     api = library()
     conf, error_buffer = api.conf_new(), ctypes.create_string_buffer(512)
     api.conf_set(conf, b"bootstrap.servers", bootstrap.encode(), error_buffer, 512)
@@ -197,7 +198,7 @@ def send_header(bootstrap: str, topic: str, name: bytes) -> None:
 
 
 def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) -> None:
-    """It is on a real log, and blocks nothing: a mark by either way."""
+    """A header name that isn't UTF-8 is read as a mark by both clients, and blocks nothing."""
     tp = logs.partition()
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
     send_header(kafka, tp.topic, b"\xff\xfe")
@@ -213,13 +214,13 @@ def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) ->
     assert our_batch.equals(their_batch)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- errors
 
 
 def hear(
     client_name: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]
 ) -> list[KafkaError]:
-    """What a client says until that is enough."""
+    """Returns the errors that a client reports until there are enough."""
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30
     with closing(WAYS[client_name](properties, Start("t", 0, 0, None), heard.append)) as fetcher:
@@ -230,8 +231,8 @@ def hear(
 
 
 def test_errors_of_the_connection_are_heard() -> None:
-    """While it is polled, in the same words as confluent-kafka's; and its log goes to
-    Python's logger, nowhere else.
+    """Errors of the connection have confluent-kafka's texts, and the client's log goes only to
+    Python's logger.
     """
     properties = consumer_properties("127.0.0.1:1", {"client.id": "me"})
     lines: list[logging.LogRecord] = []
@@ -258,7 +259,9 @@ def test_errors_of_the_connection_are_heard() -> None:
 
 
 def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    """Lines may quote secrets, and a worker's stderr is kept in files."""
+    """A client without a logging handler prints nothing, because log lines may quote secrets,
+    and a worker's stderr is stored.
+    """
     hear("librdkafka", consumer_properties("127.0.0.1:1", {}), lambda heard: len(heard) > 1)
     assert capfd.readouterr() == ("", "")
 
@@ -273,9 +276,7 @@ def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture
     ],
 )
 def test_properties_that_cannot_be_used(wrong_properties: dict[str, Any]) -> None:
-    """Refused in the same words, whether one is wrong by itself or with the others; and
-    nothing is left of the client.
-    """
+    """Unusable properties raise the same error in both clients, and no client is left."""
     properties = (
         consumer_properties("127.0.0.1:1", {}) | {"security.protocol": "SSL"} | wrong_properties
     )
@@ -293,8 +294,8 @@ def test_properties_that_cannot_be_used(wrong_properties: dict[str, Any]) -> Non
 
 
 def test_a_fatal_error_is_an_event() -> None:
-    """A client that can't go on says so between messages, where it ends the read: not
-    as an error of the connection, which would pass.
+    """A fatal error is an event that ends the read, not an error of the connection, which would
+    pass.
     """
     fetcher = make_fetcher(consumer_properties("127.0.0.1:1", {}))
     library = fetcher.api.library
@@ -313,7 +314,7 @@ def test_a_fatal_error_is_an_event() -> None:
     assert "for a test" in error.str()
 
 
-# --------------------------------------------------------------------------------------------------
+# --- messages that it refuses or gives back
 
 
 def make_fetcher(
@@ -326,7 +327,7 @@ def make_fetcher(
 
 @pytest.fixture
 def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
-    """On three messages."""
+    """A fetcher on a log of three messages."""
     tp = logs.partition()
     logs.send(tp, *make_messages(3))
     with closing(
@@ -336,7 +337,7 @@ def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
 
 
 def polled(fetcher: Fetcher) -> int:
-    """Returns how many messages the first poll that has any has."""
+    """Returns the number of messages in the first poll with messages."""
     deadline = time.monotonic() + 30
     while (count := fetcher.poll(3, 3).count) == 0:
         assert time.monotonic() < deadline
@@ -346,8 +347,8 @@ def polled(fetcher: Fetcher) -> int:
 def test_a_message_that_cannot_be_one_is_a_bug(
     fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the passes refuse ends the read: a layout that is not the expected one can't
-    go unnoticed.
+    """A message that the passes refuse ends the read, so that an unexpected memory layout is
+    noticed.
     """
     fetcher.state[fields.PARTITION] = 9  # as if messages were of another partition
     with pytest.raises(BugError, match="can't be the next message"):
@@ -355,7 +356,9 @@ def test_a_message_that_cannot_be_one_is_a_bug(
 
 
 def test_a_message_of_another_topic_is_a_bug(fetcher: LibrdkafkaFetcher) -> None:
-    """The library is asked for the name of the first message's topic."""
+    """A message of another topic raises BugError: the library is asked for the topic of the
+    first message.
+    """
     fetcher.tp = TopicPartition("another", 0)
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
@@ -364,7 +367,7 @@ def test_a_message_of_another_topic_is_a_bug(fetcher: LibrdkafkaFetcher) -> None
 def test_a_position_before_a_message_is_a_bug(
     fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client's own position is a witness of the offsets that were read."""
+    """A client's position before a message that was read raises BugError."""
     monkeypatch.setattr(fetcher, "position", lambda: 1)
     with pytest.raises(BugError, match=r"position in .* is 1, and"):
         polled(fetcher)
@@ -373,8 +376,8 @@ def test_a_position_before_a_message_is_a_bug(
 def test_what_was_not_taken_is_given_back(
     fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages that nobody took are destroyed by the next poll, or with the client,
-    also when the passes were interrupted.
+    """Messages that weren't taken are destroyed by the next poll, or with the client, also
+    after an interrupt.
     """
     count = polled(fetcher)
     assert int((fetcher.messages != 0).sum()) == count
@@ -393,8 +396,8 @@ def test_what_was_not_taken_is_given_back(
 
 
 def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetcher) -> None:
-    """Their memory is another's by then: who takes batches of a poll behind the next
-    one, or behind the end, is told of the mistake.
+    """Batches of a poll that are taken after the next poll, or after the end, raise BugError,
+    because their memory is freed.
     """
     deadline = time.monotonic() + 30
     while not (fetched := fetcher.poll(3, 3)).count:
@@ -411,8 +414,8 @@ def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetch
 
 @pytest.mark.parametrize("where", ["consumer_close", "destroy_flags"])
 def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who
-    closes again gives nothing back twice.
+    """Ctrl-C while the library closes a client is raised after the call, and closing again
+    frees nothing twice.
     """
     fetcher = make_fetcher(consumer_properties("127.0.0.1:1", {}))
     api, called = fetcher.api, list[str]()
@@ -437,8 +440,9 @@ def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str)
 
 
 def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library says why, and none of its threads stays: several in turn leave no
-    more than what others may begin meanwhile.
+    """A client that can't be assigned raises the library's error, and leaves no thread.
+
+    Other threads may start meanwhile, so several clients are tried.
     """
     properties = consumer_properties("127.0.0.1:1", {})
     make_fetcher(properties).close()
@@ -452,11 +456,11 @@ def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.Monk
     assert psutil.Process().num_threads() < threads + 5
 
 
-# --------------------------------------------------------------------------------------------------
+# --- leaks
 
 
 class LeftError(Exception):
-    """Ends a read early."""
+    """The error that ends a read early."""
 
 
 def leave(_: pa.RecordBatch) -> None:
@@ -467,8 +471,8 @@ def leave(_: pa.RecordBatch) -> None:
 def test_many_splits_leave_nothing_behind(
     part: int, kafka: str, broker: KafkaBroker, logs: Logs, dice: random.Random
 ) -> None:
-    """Memory, threads and open files are bounded over 60 splits, in a soak over 1,000:
-    read to their end, or left in the middle.
+    """Memory, threads and open files stay limited over 60 splits, in a soak over 1,000, read to
+    the end or left in the middle.
     """
     tp = TopicPartition(logs.topic(1, {"compression.type": "lz4"}), 0)
     logs.send(
@@ -497,7 +501,7 @@ def test_many_splits_leave_nothing_behind(
                     == 999
                 )
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # else glibc may hold what others have freed
+        ctypes.CDLL(None).malloc_trim(0)  # otherwise glibc may keep memory that was freed
         return (
             this_process.num_threads(),
             this_process.num_fds(),
@@ -511,6 +515,6 @@ def test_many_splits_leave_nothing_behind(
         f"{count} splits: {threads} -> {threads_then} threads, {files} -> {files_then} files,"
         f" {memory:.0f} -> {memory_then:.0f} MiB"
     )
-    assert threads_then < threads + 10  # others may begin some meanwhile
+    assert threads_then < threads + 10  # other tests may start some meanwhile
     assert files_then < files + 10
     assert memory_then < memory + 32

@@ -1,5 +1,5 @@
-"""The compiled passes over messages that lie in memory as librdkafka's would, without
-librdkafka: what they give, and what they refuse.
+"""The compiled passes over messages in memory with librdkafka's layout, without librdkafka:
+their results and refusals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow.ingest.source.reader.librdkafka import passes
 
 TP = TopicPartition("t", 3)
 TOPIC = 4096
-"""An address that nobody follows."""
+"""An address that is never read."""
 
 POINTER = ctypes.c_int64
 NOENT = -156
@@ -34,7 +34,17 @@ NOENT = -156
 
 @dataclass(frozen=True)
 class Sent:
-    """A message; `headers` with names as bytes; `err` other than 0: an event."""
+    """A message.
+
+    Attributes:
+        offset: its offset.
+        key: its key.
+        value: its value.
+        headers: its headers, with names as bytes.
+        stamp: type and value of its timestamp.
+        epoch: its leader epoch; -1 for none.
+        err: an error code; other than 0 for an event.
+    """
 
     offset: int
     key: bytes | None = None
@@ -47,8 +57,9 @@ class Sent:
 
 @dataclass
 class FakeLibrary:
-    """What the passes call, in Python; whose messages are in this process's memory for
-    as long as it lives.
+    """The functions that the passes call, in Python.
+
+    Its messages are in this process's memory as long as it lives.
     """
 
     sent_messages: Sequence[Sent]
@@ -89,7 +100,7 @@ class FakeLibrary:
         self.addresses = [ctypes.addressof(head) for head in self.heads]
 
     def bytes_at(self, content: bytes | None) -> int | None:
-        """The address of some bytes, with a zero behind them; None for none."""
+        """Returns the address of the bytes, with a zero after them; None for None."""
         if content is None:
             return None
         self.memory.append(ctypes.create_string_buffer(content))
@@ -135,7 +146,7 @@ def make_state(start: int = 0, stop: int = 2**62) -> fields.Ints:
 
 
 def run_look(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
-    """Returns how many messages were taken down; the addresses and the rows."""
+    """Returns the number of messages that were taken, the addresses and the rows."""
     addresses = np.array(library.addresses, np.int64)
     rows = np.empty((fields.FIELDS, len(addresses)), np.int64)
     return (
@@ -167,7 +178,7 @@ NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 )
 MESSAGE = st.builds(
     Sent,
-    offset=st.integers(0, 3),  # the distance from the one before
+    offset=st.integers(0, 3),  # the distance from the message before
     key=BLOB,
     value=BLOB,
     headers=st.lists(st.tuples(NAME, BLOB), max_size=3).map(tuple),
@@ -177,7 +188,7 @@ MESSAGE = st.builds(
 
 
 def consecutive(messages: list[Sent]) -> list[Sent]:
-    """Their offsets as distances become offsets."""
+    """Returns the messages with offsets instead of distances."""
     offset, messages_in_order = -1, []
     for m in messages:
         offset += 1 + m.offset
@@ -187,8 +198,8 @@ def consecutive(messages: list[Sent]) -> list[Sent]:
 
 @given(st.lists(MESSAGE, min_size=1, max_size=20).map(consecutive))
 def test_the_same_as_from_the_clients_objects(messages: list[Sent]) -> None:
-    """Any messages become the batch that confluent-kafka's objects of the same messages
-    become; each is destroyed once.
+    """Any messages become the same batch as confluent-kafka's objects of them, and each is
+    destroyed once.
     """
     library = FakeLibrary(messages)
     batch = batch_of(library)
@@ -212,7 +223,7 @@ def test_the_same_as_from_the_clients_objects(messages: list[Sent]) -> None:
 
 
 def test_a_header_whose_name_is_not_utf_8() -> None:
-    """Its message gets a mark in the place of all its headers, the others keep theirs."""
+    """A message with a header name that isn't UTF-8 gets a mark instead of all its headers."""
     bad, good = (b"ok", b"1"), (b"\xff", b"2")
     batch = batch_of(
         FakeLibrary(
@@ -233,7 +244,9 @@ def test_a_header_whose_name_is_not_utf_8() -> None:
 
 
 def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
-    """Neither is given away nor destroyed by the passes; both are counted where they must be."""
+    """Events and messages after the stop aren't returned or destroyed by the passes, but
+    counted.
+    """
     library = FakeLibrary(
         [
             Sent(4),
@@ -255,9 +268,7 @@ def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
 
 
 def test_release_destroys_what_is_left() -> None:
-    """Each message that no pass has destroyed is destroyed once, however often release
-    is called.
-    """
+    """Release destroys each remaining message once, however often it is called."""
     library = FakeLibrary([Sent(n) for n in range(5)])
     addresses = np.array(library.addresses, np.int64)
     addresses[1] = addresses[4] = 0
@@ -282,8 +293,8 @@ def test_release_destroys_what_is_left() -> None:
     ],
 )
 def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
-    """Another topic or partition, an offset that was passed, a size that no message
-    has, a null with a size: nothing is believed.
+    """Another topic or partition, a passed offset, an impossible size, or a null with a size is
+    refused.
     """
     library = FakeLibrary([Sent(n, b"key", b"value") for n in (9, 10, 11)])
     setattr(library.heads[2], name, value)
@@ -293,7 +304,7 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
 
 
 def test_what_was_passed_is_refused() -> None:
-    """The first message of a poll is held against the last of the poll before, too."""
+    """The first message of a poll is also compared with the last one of the poll before."""
     library = FakeLibrary([Sent(9)])
     words = make_state(10)
     run_look(library, words)

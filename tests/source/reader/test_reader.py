@@ -1,4 +1,4 @@
-"""The reader keeps the contract on real Kafka, whichever client fetches its messages."""
+"""The reader's contract on real Kafka, with each client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
 
 @pytest.mark.some(1)
 class OnKafka(ReaderContract):
-    """The promises of every reader."""
+    """The contract of readers on real Kafka."""
 
     client_name: ClassVar[str]
 
@@ -65,19 +65,19 @@ class OnKafka(ReaderContract):
 
 
 class TestConfluent(OnKafka):
-    """By confluent-kafka's consumer."""
+    """The contract with confluent-kafka's consumer."""
 
     client_name = "confluent"
 
 
 class TestLibrdkafka(OnKafka):
-    """Compiled."""
+    """The contract with the compiled client."""
 
     client_name = "librdkafka"
 
 
 class Keeps(OnKafka):
-    """Each split is read by the client that the one before has left."""
+    """The contract with a client that is kept for the next split."""
 
     @pytest.fixture(autouse=True)
     def _keeping(self) -> Iterator[None]:
@@ -85,8 +85,8 @@ class Keeps(OnKafka):
             yield
 
     def test_any_splits_in_any_order(self, broker: Broker, logs: Logs, dice: Random) -> None:
-        """Splits of several topic-partitions, with markers and aborted messages between
-        them, forwards and back: each gives its own.
+        """Splits of several topic-partitions in any order, with markers and aborted messages
+        between, each give their own messages.
         """
         topic = logs.topic(2)
         tps = [TopicPartition(topic, p) for p in range(2)]
@@ -115,18 +115,18 @@ class Keeps(OnKafka):
 
 
 class TestKeptConfluent(Keeps, TestConfluent):
-    """By confluent-kafka's consumer."""
+    """The contract with confluent-kafka's consumer, kept between splits."""
 
 
 class TestKeptLibrdkafka(Keeps, TestLibrdkafka):
-    """Compiled."""
+    """The contract with the compiled client, kept between splits."""
 
 
 @pytest.mark.timeout(120)
 def test_a_truncated_end_is_known_without_a_stall(
     kafka: str, broker: KafkaBroker, logs: Logs
 ) -> None:
-    """An end of the log below the stop is asked about at once, not after the stall limit."""
+    """An end of the log below the stop is asked for at once, not after the stall limit."""
     tp = logs.partition()
     logs.send(tp, *make_messages(3))
     reader = KafkaReader(
@@ -140,7 +140,7 @@ def test_a_truncated_end_is_known_without_a_stall(
 def test_aborted_runs_between_messages_are_counted(
     kafka: str, broker: KafkaBroker, logs: Logs
 ) -> None:
-    """Each gap between messages is looked into by itself: what lies around it is not counted."""
+    """Each gap between messages is read by itself, and only its aborted messages count."""
     tp = logs.partition()
     for _ in range(4):
         logs.transaction(tp, *make_messages(2), commit=False)
@@ -152,8 +152,8 @@ def test_aborted_runs_between_messages_are_counted(
 def test_what_retention_takes_behind_the_read_costs_nothing(
     kafka: str, broker: KafkaBroker, logs: Logs
 ) -> None:
-    """A window that was read whole is whole, although the aborted messages in it can't
-    be counted any more.
+    """A window that was read completely passes, although retention deletes its aborted messages
+    before they are counted.
     """
     tp = logs.partition()
     logs.transaction(tp, *make_messages(2), commit=False)
@@ -175,14 +175,14 @@ def test_what_retention_takes_behind_the_read_costs_nothing(
 
 
 def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
-    """No connection is named within the limit; nothing is read."""
+    """A broker that doesn't answer raises UnreachableError within the limit."""
     reader = KafkaReader(consumer_properties("127.0.0.1:1", {}), PLAN, stall_seconds=1)
     with pytest.raises(UnreachableError, match="did not answer"):
         batches_of(reader, Split("t", 0, 0, 1))
 
 
 def test_properties_that_cannot_be_used_here() -> None:
-    """A file that is missing where the task runs is an error of the spec."""
+    """A file that is missing where the task runs raises SpecError."""
     properties = consumer_properties(
         "127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}
     )

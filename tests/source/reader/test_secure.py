@@ -1,4 +1,4 @@
-"""Reading through TLS and a login, on a real broker that asks for both: by either way the same."""
+"""Reading by TLS and a login, on a real broker that requires both, with each client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 def write_log(server: SecureBroker) -> tuple[Logs, TopicPartition]:
-    """A log, written in clear."""
+    """Writes a log without TLS, and returns it."""
     logs = Logs(KafkaCluster(server.bootstrap))
     tp = logs.partition()
     logs.send(tp, *[Sent(b"value %d" % n * 50, b"key", headers=(("h", b"1"),)) for n in range(500)])
@@ -46,7 +46,7 @@ def write_log(server: SecureBroker) -> tuple[Logs, TopicPartition]:
 
 @pytest.mark.parametrize("client_name", WAYS)
 def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker) -> None:
-    """All of them arrive."""
+    """All messages arrive by TLS and a login."""
     logs, tp = write_log(server)
     broker = KafkaBroker(server.secure, client())
     reader = KafkaReader(
@@ -62,7 +62,7 @@ def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker
 @pytest.mark.parametrize("form", ["files", "texts", "PKCS#12"])
 @pytest.mark.parametrize("client_name", WAYS)
 def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBroker) -> None:
-    """A client that shows a certificate instead of a login reads all of them."""
+    """A client with a certificate instead of a login reads all messages."""
     logs, tp = write_log(server)
     user = certificate(form)
     plan = plan_of(KafkaBroker(server.mutual, user), tp)
@@ -74,7 +74,7 @@ def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBr
 
 @pytest.mark.parametrize("client_name", WAYS)
 def test_a_wrong_password_where_the_task_runs(client_name: str, server: SecureBroker) -> None:
-    """The cluster refuses: the spec's mistake, and no word of the password."""
+    """A wrong password raises SpecError where the task runs, without the password."""
     _, tp = write_log(server)
     plan = plan_of(KafkaBroker(server.secure, client()), tp)
     reader = KafkaReader(
@@ -92,8 +92,8 @@ def test_a_wrong_password_where_the_task_runs(client_name: str, server: SecureBr
 def test_a_client_that_is_turned_away_says_why(
     client_name: str, wrong_properties: dict[str, object], server: SecureBroker
 ) -> None:
-    """Also one that got past the first question: what it hears, or gets as an event,
-    says that it was turned away.
+    """A client that is refused gets an error or an event that says so, also if its first
+    request was accepted.
     """
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30

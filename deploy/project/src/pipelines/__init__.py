@@ -1,1 +1,1 @@
-"""The pipelines that the containers run: each has a folder below `defs`."""
+"""The pipelines that the containers run. Each has a folder in `defs`."""

@@ -1,4 +1,4 @@
-"""The code location: every pipeline below `defs`, with its tasks on a Spark cluster.
+"""The code location: every pipeline in `defs`. Their tasks run on a Spark cluster.
 
 The environment names the cluster.
 """
@@ -15,10 +15,10 @@ from windrow.dagster import SPARK_KEY, Spark, standing_on
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All pipelines.
+    """Returns the definitions of all pipelines.
 
-    Steps run in the run's own process, which is Spark's driver; `spark.driver.host` is
-    the name by which executors reach it.
+    Steps run in the process of the run, which is Spark's driver. `spark.driver.host` is the
+    name by which executors reach it.
     """
     cluster = Spark(
         master=os.environ["SPARK_MASTER"],

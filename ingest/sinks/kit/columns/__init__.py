@@ -1,1 +1,1 @@
-"""Columns of a table: which types it holds, how they change, and their values as JSON or text."""
+"""The columns of a table: their types, their changes, and their values as JSON or text."""

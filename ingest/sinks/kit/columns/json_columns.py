@@ -1,11 +1,12 @@
-"""JSON of whole columns, as Kafka's messages and SQLite's texts have it; and back.
+"""JSON of whole columns, as Kafka's messages and SQLite's texts have it, and its parser.
 
-    struct                 an object with all its fields, null ones too
-    map with text keys     an object; but a list, if a key occurs twice or can't be a name
+    struct                 an object with all its fields, including null fields
+    map with text keys     an object; a list, if a key occurs twice or can't be a name
     other map              a list of {"key": ..., "value": ...}
     list                   a list
 
-`JsonEncoder` makes these for any sink, which chooses how it writes numbers, texts and instants.
+`JsonEncoder` writes these forms for any sink. The sink chooses the form of numbers, texts and
+instants.
 """
 
 from __future__ import annotations
@@ -45,16 +46,17 @@ def _quoted_texts(column: pa.Array) -> pa.Array:
 
 
 def _may_be_odd(column: pa.Array) -> bool:
-    """Returns whether any byte has to be escaped: far cheaper than a look at each text."""
+    """Returns whether any byte must be escaped. It is far cheaper than a look at each text."""
     octets = value_buffers(column)[1]
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
 
 class JsonEncoder(msgspec.Struct, frozen=True):
-    """Encodes columns as JSON, in a sink's own way.
+    """Encodes columns as JSON, with a sink's form of values.
 
-    `leaf`: encodes a column without nested values; a null stays null. `no_name`: marks the texts
-    that can't be a name in an object.
+    Attributes:
+        leaf: encodes a column without nested values; a null stays null.
+        no_name: marks the texts that can't be a name in an object.
     """
 
     leaf: Callable[[pa.Array], pa.Array]
@@ -64,7 +66,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
     def map_entries(
         value: Mapping[str, Any] | list[Mapping[str, Any]],
     ) -> Iterable[tuple[Any, Any]]:
-        """The keys and values of a map, from its JSON."""
+        """Returns the keys and values of a map, from its JSON."""
         return (
             value.items()
             if isinstance(value, Mapping)
@@ -93,6 +95,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
         return self.leaf(array)
 
     def _structs(self, array: pa.Array) -> pa.Array:
+        """Encodes structs as objects."""
         parts: list[pa.Array | str] = ["{"]
         for i, field in enumerate(array.type):
             parts += [
@@ -102,6 +105,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
         return pc.if_else(array.is_valid(), concat_texts(*parts, "}"), _NOTHING)
 
     def _maps(self, array: pa.Array) -> pa.Array:
+        """Encodes maps as objects, or as lists of entries if an object can't have their keys."""
         kind, valid = array.type, array.is_valid()
         lengths = pa.array(
             np.where(valid.to_numpy(zero_copy_only=False), np.diff(array.offsets.to_numpy()), 0),
@@ -122,7 +126,10 @@ class JsonEncoder(msgspec.Struct, frozen=True):
     def _with_odd_keys(
         self, keys: pa.Array, lengths: np.ndarray[Any, np.dtype[np.int64]]
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Marks the maps with a key twice or one that can't be a name: an object would lose it."""
+        """Marks the maps with a key that occurs twice or can't be a name.
+
+        An object would lose such a key.
+        """
         row = np.repeat(np.arange(len(lengths)), lengths)
         codes = keys.dictionary_encode()
         pairs = row * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
@@ -138,13 +145,22 @@ class JsonEncoder(msgspec.Struct, frozen=True):
 def _lists(
     elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = "[", end: str = "]"
 ) -> pa.Array:
+    """Joins elements to lists, or to objects with `begin` and `end` as braces.
+
+    Args:
+        elements: the encoded elements of all lists.
+        lengths: number of elements of each list.
+        valid: whether each list isn't null.
+        begin: the opening bracket.
+        end: the closing bracket.
+    """
     ends = np.concatenate([[0], np.cumsum(pc.fill_null(lengths, 0).to_numpy().astype(np.int64))])
     lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), elements)
     inside = pc.binary_join(lists, pa.scalar(",", TEXT))
     return pc.if_else(valid, concat_texts(begin, inside, end), _NOTHING)
 
 
-# ----------------------------------------------------------------- as messages and SQLite have it
+# ---------------------------------------------------- the form of messages and SQLite
 
 
 def json_texts(column: pa.Array) -> pa.Array:
@@ -188,8 +204,8 @@ def _flag(column: pa.Array) -> pa.Array:
 def _real(column: pa.Array) -> pa.Array:
     """Writes floats.
 
-    JSON has no number that isn't finite, so that is written as a text. `-0` would be
-    read as an integer, which loses the sign, so it is written `-0.0`.
+    JSON has no infinity and no NaN, so they are written as texts. Readers take `-0` for an
+    integer, which loses the sign, so it is written as `-0.0`.
     """
     texts = column.cast(pa.string())
     texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
@@ -217,7 +233,7 @@ def _date(column: pa.Array) -> pa.Array:
 
 
 def _instant(column: pa.Array) -> pa.Array:
-    """Writes ISO 8601 with six digits of a second; an instant ends with Z."""
+    """Writes ISO 8601 with six digits of a second. An instant with a time zone ends with Z."""
     moments = pc.fill_null(
         column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0
     ).to_numpy()
@@ -243,7 +259,7 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 
 
 def _from_json(value: Any, kind: pa.DataType) -> Any:
-    """Turns a value of JSON into one that Arrow takes for a type."""
+    """Converts a value of JSON to one that Arrow accepts for a type."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -259,7 +275,7 @@ def _from_json(value: Any, kind: pa.DataType) -> Any:
 
 
 def parse_json(text: str | bytes, kind: pa.DataType) -> Any:
-    """Reads a value that `json_texts` wrote, as Arrow takes it for a type.
+    """Reads a value that `json_texts` wrote, as Arrow accepts it for a type.
 
     A number that isn't an integer keeps all of its digits.
 

@@ -13,7 +13,12 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 
 
 class MergeColumns(msgspec.Struct, frozen=True):
-    """The columns that a table is merged by: its primary key, and the names of metadata columns."""
+    """The columns by which a table is merged.
+
+    Attributes:
+        key: the primary key.
+        metadata: the names of the metadata columns.
+    """
 
     key: PrimaryKey
     metadata: Mapping[str, str]
@@ -30,9 +35,15 @@ class MergeColumns(msgspec.Struct, frozen=True):
 
 
 class MergeCounts(msgspec.Struct):
-    """Counts the rows that one commit adds and removes, and sums up their hashes.
+    """Counts of the rows that one commit adds and removes, and the sums of their hashes.
 
-    `kept_count`, `unknown`: as in `Merged`.
+    Attributes:
+        rows_added: number of rows that it adds.
+        rows_removed: number of rows that it removes.
+        added: sum of the hashes of the added rows.
+        removed: sum of the hashes of the removed rows.
+        kept_count: as in `Merged`.
+        unknown: as in `Merged`.
     """
 
     rows_added: int = 0
@@ -48,13 +59,13 @@ class MergeCounts(msgspec.Struct):
         tombstones: Tombstones | None = None,
         tombstones_changed: MergeCounts | None = None,
     ) -> Merged:
-        """Adds what earlier generations of the window did.
+        """Returns the sums of this commit and of the window's earlier generations.
 
         Args:
-            older: the receipt of the last of them.
+            older: the receipt of the last earlier generation.
             tombstones: this commit's file of tombstones, if it has one.
-            tombstones_changed: the tombstones that it added and removed, where they are in
-                one table.
+            tombstones_changed: the tombstones that this commit added and removed, if one table
+                has all tombstones.
         """
         done = (None if older is None else older.merged) or Merged()
         earlier = done.tombstones_changed or Changed()
@@ -65,7 +76,7 @@ class MergeCounts(msgspec.Struct):
         return Merged(*self.onto(done), tombstones, in_table, kept_count, unknown)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
-        """Adds up with earlier changes, in the order of the fields of `Changed`."""
+        """Adds these counts to earlier changes, in the order of the fields of `Changed`."""
         return (
             done.rows_added + self.rows_added,
             done.rows_removed + self.rows_removed,
@@ -75,13 +86,14 @@ class MergeCounts(msgspec.Struct):
 
 
 def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None:
-    """Refuses a window that can't be merged any more, since the table doesn't have what it needs.
+    """Refuses a window that can't be merged any more, because the table lacks values for it.
 
     Args:
-        window: its key.
-        missing_keys: the keys that a replacement lacks, and whose last change was its window's.
-        lost_values: the keys whose values it changes although later changes kept them, or whose
-            unknown values it keeps.
+        window: the window's key.
+        missing_keys: number of keys whose last change was the window's, and that its
+            replacement lacks.
+        lost_values: number of keys with lost values. Either the window changes the values of a
+            key although later changes kept them, or the window keeps values that aren't known.
 
     Raises:
         RefusedError: there are such keys.

@@ -1,4 +1,4 @@
-"""Schema evolution: how a table takes rows whose columns differ from its own. Pure."""
+"""Schema evolution: the way a table accepts rows whose columns differ from its own. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.columns.table_columns import describe_field, inner_difference
 
 Shape = Callable[[pa.Field], str]
-"""Gives a column's type as the table's format calls it, with its nullability."""
+"""Returns a column's type in the words of the table's format, with its nullability."""
 
 _ALLOWED: Mapping[Evolve, str] = {
     "none": "sink.evolve is none: no column of the table changes.",
@@ -23,11 +23,15 @@ _ALLOWED: Mapping[Evolve, str] = {
 
 @dataclass(frozen=True)
 class Evolution:
-    """The change of a table's columns by which it takes rows with other ones.
+    """The change of a table's columns by which it accepts rows with other columns.
 
-    `table`: its columns before. `incoming`: those of the rows. `columns`: the table's columns
-    afterwards, the added ones last. `changes`: the changes in words. `problems`: the reasons why
-    the table can't take such rows, column by column.
+    Attributes:
+        table: the table's columns before the change.
+        incoming: the columns of the rows.
+        columns: the table's columns after the change; the added columns are last.
+        changes: the changes in words.
+        problems: for each problematic column, the reason why the table can't accept such rows.
+        shape: returns a column's type in the words of the table's format.
     """
 
     table: pa.Schema
@@ -50,12 +54,12 @@ class Evolution:
 
     @property
     def widens_table(self) -> bool:
-        """True if a column gets a type that the table's files don't have."""
+        """Whether a column gets a type that the table's files don't have."""
         return any(self.columns.field(f.name).type != f.type for f in self.table)
 
     @property
     def widens_rows(self) -> bool:
-        """True if the table has a column in a wider type than the rows."""
+        """Whether the table has a column in a wider type than the rows."""
         return any(self.columns.field(f.name).type != f.type for f in self.incoming)
 
     @property
@@ -81,16 +85,16 @@ class Evolution:
         shape: Shape,
         refused: Mapping[str, str] | None = None,
     ) -> Evolution:
-        """Works out how a table takes rows with the wanted columns.
+        """Finds the change by which a table accepts rows with the wanted columns.
 
-        Columns that the rows lack are null in them, and columns that the table has in a wider type
-        are widened in them. The order of columns doesn't count.
+        A column that the rows lack is null in them. A column that is wider in the table is
+        widened in the rows. The order of columns doesn't count.
 
         Args:
-            table: its columns.
+            table: the table's columns.
             incoming: the columns of the rows.
-            evolve: what may become of the table's columns.
-            shape: a column's type as the table's format calls it.
+            evolve: the allowed changes of the table's columns.
+            shape: returns a column's type in the words of the table's format.
             refused: columns that can't be added to this table, with the reason.
         """
         table_fields, incoming_fields, refused = (
@@ -130,19 +134,19 @@ class Evolution:
     def compare_added(
         cls, table: pa.Schema, incoming: pa.Schema, where: str, *, by_position: bool = False
     ) -> Evolution:
-        """Works out the columns of a table that takes new nullable columns and no other change.
+        """Finds the change of a table that accepts new nullable columns and no other change.
 
         Rows of an older schema may lack nullable columns of the table.
 
         Args:
-            table: its columns.
+            table: the table's columns.
             incoming: the columns of the rows.
             where: the table's place.
-            by_position: whether readers use a column's position, as in CSV, so that none may be
-                added or missing.
+            by_position: whether readers use a column's position, as in CSV. No column may be
+                added or missing then.
 
         Raises:
-            SchemaChangedError: names every other difference.
+            SchemaChangedError: there is another difference; the error names all of them.
         """
         reasons = {f.name: f"new ({describe_field(f)}), in a table of CSV files" for f in incoming}
         evolution = cls.compare(
@@ -159,11 +163,11 @@ class Evolution:
         return evolution
 
     def refuse_files(self, where: str, more_problems: Sequence[str] = ()) -> None:
-        """Refuses staged files that the table, as it is at the commit, can't take.
+        """Refuses staged files that don't fit the table as it is at the commit.
 
         Args:
             where: the table's place.
-            more_problems: why it can't, besides the problems of this change.
+            more_problems: reasons besides the problems of this change.
 
         Raises:
             SchemaChangedError: there are problems.
@@ -180,16 +184,16 @@ class Evolution:
 def allowed_changes(
     where: str, evolve: Evolve, evolution_by: Callable[[Evolve], Evolution], advice: str = ""
 ) -> Sequence[str]:
-    """Returns the changes that the first rows of the wanted columns would bring, in words.
+    """Returns the changes that the first rows with the wanted columns make, in words.
 
     Args:
         where: the table's place.
-        evolve: what may become of its columns.
-        evolution_by: works out what becomes of them by a setting of `sink.evolve`.
-        advice: what a user may do about a difference that isn't the schema's doing.
+        evolve: the allowed changes of its columns.
+        evolution_by: finds the change of its columns for a setting of `sink.evolve`.
+        advice: advice about a difference that the schema didn't cause.
 
     Raises:
-        SchemaChangedError: names every difference that no commit may resolve.
+        SchemaChangedError: no commit may resolve some differences; the error names them.
     """
     evolution = evolution_by(evolve)
     if not evolution.differences:
@@ -226,7 +230,7 @@ def _refused_problem(field: pa.Field, evolve: Evolve, shape: Shape, reason: str 
 def _common_field(
     table_field: pa.Field, schema_field: pa.Field, evolve: Evolve, shape: Shape
 ) -> pa.Field | None:
-    """The column that holds the values of both; None if there is none, or it isn't allowed."""
+    """Returns the column that holds the values of both, if it exists and is allowed."""
     kind = _wider_type(table_field.type, schema_field.type)
     if shape(table_field) == shape(schema_field):
         return table_field if kind is None else table_field.with_type(kind)
@@ -236,7 +240,7 @@ def _common_field(
 
 
 def _wider_type(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | None:
-    """The type of two that holds the values of both, if there is one.
+    """Returns the one of two types that holds the values of both; None if neither does.
 
     Every checksum must stay the same (`ingest.schema.checksum`): the hash of a number doesn't
     depend on its width, and the hash of a decimal is that of its digits.

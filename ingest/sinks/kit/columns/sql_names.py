@@ -1,8 +1,8 @@
-"""Names in SQL, as SQLite, DuckDB and PostgreSQL take them. Pure."""
+"""Names in SQL, for SQLite, DuckDB and PostgreSQL. Pure."""
 
 from __future__ import annotations
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an SQL identifier, whatever characters it has."""
+    """Quotes a name as an SQL identifier. The name may have any characters."""
     return '"' + name.replace('"', '""') + '"'

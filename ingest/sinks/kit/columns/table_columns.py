@@ -28,13 +28,13 @@ DEAD_FILE = pa.schema(
         pa.field("pipeline", pa.string(), nullable=False),
     ]
 )
-"""A dead letter: the whole message, why it was refused, its schema's id, and the attempt.
+"""The columns of a dead letter: the message, the reason, its schema's id, and the attempt.
 
-The names are the same whatever the table of rows calls its metadata columns.
+The names don't depend on the names of the metadata columns in the table of rows.
 """
 
 DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
-"""Dead letters as they are read: with the window's key."""
+"""The columns of dead letters when they are read: those of the file, and the window's key."""
 
 
 _SCALARS = (
@@ -50,14 +50,20 @@ _SCALARS = (
 
 
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """The columns of a staged file: the rows', then the metadata columns without the window's."""
+    """Returns the columns of a staged file: the rows' columns, then the metadata columns.
+
+    The window's column is left out.
+    """
     return pa.schema(
         [*(pa.field(f.name, f.type, f.nullable) for f in rows), *metadata_fields(metadata)[:-1]]
     )
 
 
 def table_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """The columns of a table that rows are appended to: the rows', then the metadata columns."""
+    """Returns the columns of a table that rows are appended to.
+
+    They are the rows' columns, then all metadata columns.
+    """
     return file_schema(rows, metadata).append(
         pa.field(metadata["window"], pa.string(), nullable=False)
     )
@@ -71,18 +77,18 @@ def refuse_unstorable(
     advice: str = "",
     more: Iterable[str] = (),
 ) -> None:
-    """Refuses columns whose values a kind of table can't store exactly, and names used twice.
+    """Refuses columns whose values a kind of table can't store exactly, and duplicate names.
 
     Args:
         rows: the rows' columns.
         metadata: the names of the metadata columns.
         holds: returns whether the kind stores the values of a type exactly.
-        where: the kind of table, in the error's sentence behind "can't be written".
-        advice: what else a user may do.
+        where: the kind of table, which follows "can't be written" in the error.
+        advice: more advice for the user.
         more: further problems of the columns.
 
     Raises:
-        SpecError: names every such column, and what to do.
+        SpecError: there are such columns. The error names all of them, and says what to do.
     """
     refuse_wrong(rows.names, metadata)
     lower = [name.lower() for name in rows.names]
@@ -106,12 +112,12 @@ def refuse_unstorable(
 
 
 def is_scalar(kind: pa.DataType) -> bool:
-    """Returns whether every kind of table can store a type without parts; not for timestamps."""
+    """Returns whether every kind of table can store a type without parts, except for timestamps."""
     return any(test(kind) for test in _SCALARS)
 
 
 def fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Converts rows to exactly these columns; one that an older file lacks is null."""
+    """Converts rows to exactly these columns. A column that an older file lacks becomes null."""
     names = rows.schema.names
     arrays = [
         rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type)
@@ -121,7 +127,7 @@ def fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def inner_difference(table_field: pa.Field, schema_field: pa.Field) -> str:
-    """The paths at which two nested columns differ, with both types; "" if they don't."""
+    """Returns the paths at which two nested columns differ, with both types; "" if none."""
     alike = table_field.type.id == schema_field.type.id
     inner = _inner(table_field.name, table_field, schema_field) if alike else ()
     return "; ".join(difference for fields in inner for difference in _differences(*fields))
@@ -132,7 +138,7 @@ def _differences(
 ) -> Iterator[str]:
     """Yields the paths that differ.
 
-    `[]` stands for the elements of a list, `{key}` and `{value}` for those of a map.
+    In a path, `[]` means the elements of a list, and `{key}` and `{value}` those of a map.
     """
     if table_field is not None and schema_field is not None:
         if (table_field.type, table_field.nullable) == (schema_field.type, schema_field.nullable):
@@ -158,7 +164,7 @@ def _differences(
 def _inner(
     path: str, table_field: pa.Field, schema_field: pa.Field
 ) -> Iterator[tuple[str, pa.Field | None, pa.Field | None]]:
-    """The fields inside two columns of one nested type, by their paths."""
+    """Yields the fields inside two columns of one nested type, with their paths."""
     table_type, schema_type = table_field.type, schema_field.type
     if pa.types.is_struct(table_type):
         table_fields, schema_fields = (
@@ -174,7 +180,7 @@ def _inner(
 
 
 def describe_field(field: pa.Field | None) -> str:
-    """A column's Arrow type, with its nullability."""
+    """Returns a column's Arrow type, with its nullability."""
     if field is None:
         return "nothing"
     return str(field.type) if field.nullable else f"{field.type} not null"

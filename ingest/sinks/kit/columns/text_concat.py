@@ -1,4 +1,4 @@
-"""Concatenates columns of text row by row: Arrow's `binary_join_element_wise`, compiled."""
+"""Concatenates text columns row by row. It is a compiled version of `binary_join_element_wise`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.ingest.native.calling import Compiled
 
 TEXT = pa.large_string()
-"""The type of all text columns here: the texts of a batch may be longer than 2 GB together."""
+"""The type of all text columns here. The texts of a batch may be longer than 2 GB together."""
 
 _INSTANT = 26
 
@@ -22,9 +22,9 @@ _PASS = Compiled("windrow.ingest.sinks.kit.columns.text_concat_pass")
 
 
 def concat_texts(*parts: pa.Array | str) -> pa.Array:
-    """Concatenates texts and columns of text row by row; null where one of the columns is.
+    """Concatenates texts and text columns row by row. A row with a null is null.
 
-    At least one part is a column, and all columns have one length.
+    At least one part is a column, and all columns have the same length.
     """
     columns = [part for part in parts if not isinstance(part, str)]
     rows = len(columns[0])
@@ -51,9 +51,12 @@ def concat_texts(*parts: pa.Array | str) -> pa.Array:
 
 
 def format_instants(micros: npt.NDArray[np.int64], prefix: str, suffix: str) -> pa.Array:
-    """Formats instants by ISO 8601 with six digits of a second, each between two ASCII texts.
+    """Formats instants in ISO 8601 with six digits of a second.
 
-    `micros`: microseconds since 1970, of the years 1 to 9999; none is null.
+    Args:
+        micros: microseconds since 1970, in the years 1 to 9999; none is null.
+        prefix: an ASCII text before each instant.
+        suffix: an ASCII text after each instant.
     """
     row = np.frombuffer(f"{prefix}{'0' * _INSTANT}{suffix}".encode(), np.uint8)
     out, rows = np.tile(row, len(micros)), len(micros)
@@ -64,7 +67,7 @@ def format_instants(micros: npt.NDArray[np.int64], prefix: str, suffix: str) -> 
 
 
 def _value_offsets(column: pa.Array) -> npt.NDArray[Any]:
-    """The offsets of a column of text or bytes: 32 or 64 bits each."""
+    """Returns the offsets of a column of text or bytes: 32 or 64 bits each."""
     width = np.dtype(
         np.int64
         if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
@@ -79,9 +82,9 @@ def _value_offsets(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def value_buffers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """The offsets of a column of text or bytes, and the bytes of all values.
+    """Returns the offsets of a column of text or bytes, and the bytes of all values.
 
-    Offsets have 32 or 64 bits each. Bytes under a null are among them.
+    Offsets have 32 or 64 bits each. The bytes include those of null values.
     """
     ends, data = _value_offsets(column), column.buffers()[2]
     return ends, (
@@ -92,13 +95,16 @@ def value_buffers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.ui
 
 
 def _row_of(column: pa.Array) -> tuple[tuple[int, int, int], int]:
-    """A column's row in the table of parts (`joining_pass`), and its number of bytes."""
+    """Returns a column's row in the table of parts, and its size in bytes.
+
+    `text_concat_pass.DATA` describes the table.
+    """
     ends, data = _value_offsets(column), column.buffers()[2]
     row = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
     return row, int(ends[-1]) - int(ends[0])
 
 
 def _present(columns: list[pa.Array]) -> pa.Buffer | None:
-    """The bitmap of the rows without a null; None if no column has nulls."""
+    """Returns the bitmap of the rows without a null; None if no column has nulls."""
     with_nulls = [column.is_valid() for column in columns if column.null_count]
     return reduce(pc.and_, with_nulls).buffers()[1] if with_nulls else None

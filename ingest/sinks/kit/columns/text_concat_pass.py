@@ -13,8 +13,12 @@ from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_b
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, WIDTH, LENGTH = range(4)
-"""The columns of the table of parts: the address of a part's bytes; the address of its offsets
-and their width in bytes (4 or 8), or 0 and 0 of a text that is the same in each row; its length.
+"""The columns of the table of parts.
+
+- DATA: address of the part's bytes.
+- ENDS: address of the offsets of a column; 0 for a text that is the same in each row.
+- WIDTH: width of these offsets in bytes (4 or 8); 0 for such a text.
+- LENGTH: length of such a text in bytes; 0 for a column.
 """
 
 _INTS = types.int64[::1]
@@ -28,9 +32,9 @@ def join(parts: Any, ends: Ints, out: int) -> None:
     """Concatenates all parts of each row.
 
     Args:
-        parts: see `DATA`.
-        ends: gets the offsets of the rows.
-        out: the address of enough memory for all of them.
+        parts: the table of parts, see `DATA`.
+        ends: receives the offsets of the rows.
+        out: address of memory that is large enough for all rows.
     """
     position = np.int64(0)
     for row in range(len(ends) - 1):
@@ -61,15 +65,15 @@ def _put_digits(address: int, value: Any, count: int) -> None:
 
 @compiled(_NOTHING(_READ, types.int64, types.int64))
 def put_instants(micros: Ints, width: int, out: int) -> None:
-    """Formats instants by ISO 8601 with six digits of a second: 26 bytes each.
+    """Formats instants in ISO 8601 with six digits of a second: 26 bytes each.
+
+    Calendar days are computed by Howard Hinnant's "chrono-Compatible Low-Level Date
+    Algorithms", in which years begin in March.
 
     Args:
-        micros: microseconds since 1970, of the years 1 to 9999.
-        width: the distance in bytes from one to the next.
-        out: the address of the first.
-
-    Calendar days are computed by Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms",
-    in which years begin in March.
+        micros: microseconds since 1970, in the years 1 to 9999.
+        width: the distance in bytes from one instant to the next.
+        out: the address of the first instant.
     """
     for row in range(len(micros)):
         address = out + row * width

@@ -1,1 +1,1 @@
-"""Windows, receipts and dead letters become visible by one commit loop, over any kind of store."""
+"""The commit loop and the tables of windows, receipts and dead letters, over any kind of store."""

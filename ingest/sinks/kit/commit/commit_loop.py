@@ -1,18 +1,21 @@
-"""The commit loop: windows become visible in a table exactly once, whatever its kind.
+"""The commit loop: windows become visible in a table exactly once, for every kind of table.
 
-    look   at the newest state of the table (locked, or a snapshot)
-    check  what a commit may do on it (`sinks.kit.commit.conflicts`, pure)
-    put    rows and receipt on exactly that state, or nothing at all
-    again  while others win, or while nobody knows whether the put arrived
+1. Look at the newest state of the table, which is locked or a snapshot.
+2. Check whether a commit may change this state (`sinks.kit.commit.conflicts`, pure).
+3. Put rows and receipt on exactly that state, or nothing at all.
+4. Begin again if another commit came first, or if it is unknown whether the put arrived.
 
-Race of two runs of one window:
+A race of two runs of one window:
 
-    1 A looks.   2 B looks.   3 A puts.   4 B's put meets another state than the one B looked at.
-    5 B looks again, and finds A's receipt: already done. Under a lock step 2 waits for step 3.
+1. A looks.
+2. B looks. (With a lock, B waits until step 3 is done.)
+3. A puts.
+4. B's put fails, because the state isn't the one that B looked at.
+5. B looks again, and finds A's receipt: the window is already done.
 
-After a put no error is believed: the put may have arrived, or a client library may have sent it
-again in between. So after any answer but "written" only the next look tells whether the window is
-committed, and by which run.
+After a put, an error proves nothing. The put may have arrived, or a client library may have
+sent it twice. So after any answer except "written", only the next look shows whether the window
+is committed, and by which run.
 """
 
 from __future__ import annotations
@@ -68,19 +71,21 @@ class Writable(Protocol[S_co]):
 
 
 class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
-    """The answer of `check`: the table has already what was to be put.
+    """The answer of `check`: the table already has the change.
 
-    `tries`: the puts of this call, which may have brought it.
+    Attributes:
+        value: the value that `check` returned.
+        tries: number of puts of this call. One of them may have written the change.
     """
 
     value: T
     tries: int
 
     def outcome_for(self: AlreadyWritten[Committed], receipt: Receipt) -> Outcome:
-        """What became of a receipt that was to be put, as a sink says it.
+        """Returns the outcome of a commit of this receipt.
 
-        The one that was found is compared by attempt and generation only: the sink may have added
-        to its own what only the table knew.
+        The two receipts are compared by attempt and generation only, because the sink may have
+        added facts about the table to its own.
         """
         table_receipt = self.value.receipt
         same = (table_receipt.attempt, table_receipt.generation) == (
@@ -93,22 +98,22 @@ class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
 def run_commit_loop(
     store: Writable[S], check: Callable[[S], T | None], change: Callable[[S], Any]
 ) -> AlreadyWritten[T] | Written | Unanswered:
-    """Looks, checks and puts; again while others win.
+    """Looks, checks and puts, and begins again while other commits come first.
 
     Args:
-        store: of a table of any kind, or of one transaction.
-        check: returns what the table has already of the change, or None; raises if the change is
-            refused.
-        change: makes the change for this state; raises if it is refused.
+        store: the store of a table of any kind, or of one transaction.
+        check: returns a value if the table already has the change, else None. It raises if the
+            change is refused.
+        change: makes the change for this state. It raises if the change is refused.
 
     Returns:
-        Found: the table has the change already. Written: this call wrote it. Unanswered: nobody
-        knows, even after the last look.
+        AlreadyWritten: the table already has the change. Written: this call wrote it.
+            Unanswered: it is unknown, even after the last look, whether the table has it.
 
     Raises:
-        RefusedError: the table doesn't exist any more, or check or change refuse; and no put of
+        RefusedError: the table doesn't exist any more, or `check` or `change` refuse. No put of
             this call can arrive later.
-        UnreachableError: the table can't be read, or its disk is full; surely nothing was put.
+        UnreachableError: the table can't be read, or its disk is full. Surely nothing was put.
     """
     tries = _Tries(store)
     while True:
@@ -130,9 +135,9 @@ def run_commit_loop(
                 continue
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
-            # its advice may say that nothing was committed: the next run's look says what is true
+            # The error's advice may say that nothing was committed, which isn't sure here.
             return Unanswered(error.message)
-        # The state is closed by now: nobody sleeps with a lock.
+        # The state is closed by now, so this process doesn't hold its lock while it waits.
         if isinstance(reply, Written):
             return msgspec.structs.replace(reply, tries=tries.count)
         if reply is None:
@@ -145,8 +150,8 @@ def run_commit_loop(
 class _Tries:
     """Counts the tries to put one change, and waits between them.
 
-    A conflict costs nothing as long as the table moves on, because another commit has arrived then.
-    A try that leaves the table as it was costs one of the store's waits.
+    A conflict costs no wait if the table has changed, because another commit has arrived then.
+    A try that leaves the table unchanged costs one of the store's waits.
     """
 
     def __init__(self, store: Writable[Any]) -> None:
@@ -157,43 +162,44 @@ class _Tries:
 
     @property
     def has_put(self) -> bool:
-        """Returns whether anything was put, which may have arrived."""
+        """Whether anything was put. It may have arrived."""
         return self._last is not None
 
     def record_failure(self, reply: Conflict | Unanswered, version: int) -> None:
-        """Records that a put on the state of this version wasn't answered with "written"."""
+        """Records a put on the state of this version whose answer wasn't "written"."""
         self._last, self._version = reply, version
         if isinstance(reply, Unanswered):
             self.wait()
 
     def are_over(self, version: int) -> bool:
-        """Returns whether no try is left, when the table is at this version."""
+        """Returns whether no try is left, for a table at this version."""
         return self.has_put and self._spent and version == self._version
 
     def may_arrive(self, version: int | None) -> bool:
-        """Returns whether a put may still arrive, when the table is at this version.
+        """Returns whether a put may still arrive, for a table at this version.
 
-        None stands for a table that can't be read.
+        Args:
+            version: the table's version; None if the table can't be read.
         """
         return self.has_put and version in {None, self._version}
 
     def hidden_conflict(self, version: int) -> bool:
-        """Returns whether the last put lost against a change that no look shows yet."""
+        """Returns whether the last put failed because of a change that no look shows yet."""
         return isinstance(self._last, Conflict) and version == self._version
 
     def await_conflict(self) -> None:
-        """Waits once for the change that the last put lost against.
+        """Waits once until the other change of a hidden conflict is visible.
 
-        After that the change is put again, whether or not a look shows the other one.
+        After that the next try puts again, whether or not a look shows the other change.
         """
         assert isinstance(self._last, Conflict), "asked behind a hidden conflict only"
         self._last = Unanswered(self._last.reason)
         self.wait()
 
     def await_connection(self, error: LostConnectionError) -> bool:
-        """Waits for the connection to the table to come back; False if no wait is left.
+        """Waits for the connection to the table; False if no wait is left.
 
-        Says so if it is the first wait.
+        Logs a message if it is the first wait.
         """
         if len(self._waits) == len(self._store.waits):
             log_waiting(f"the table {self._store.location}: {error.message}")
@@ -208,7 +214,7 @@ class _Tries:
         return not self._spent
 
     def given_up(self) -> Unanswered:
-        """The outcome after the last look, which didn't find the change.
+        """Returns the outcome after the last look, which didn't find the change.
 
         Raises:
             UnreachableError: a put failed because the disk is full.
@@ -235,7 +241,7 @@ def _put(state: Puttable, change: Any) -> Answer:
 
 
 def table_gone_error(store: Writable[Any]) -> RefusedError:
-    """The error for a table that doesn't exist any more."""
+    """Returns the error for a table that doesn't exist any more."""
     return RefusedError(
         f"the table {store.location} isn't there any more",
         "commit",

@@ -22,10 +22,14 @@ _TWO_LEDGERS = (
 class TableView(msgspec.Struct, frozen=True):
     """The part of a table's state that decides about one receipt.
 
-    `committed`: the newest generation of the receipt's own window. `previous`, `following`: those
-    of the
-    adjacent windows. `others`: receipts of other windows, at least of all that share an offset with
-    this one.
+    Attributes:
+        table: the table's name for people.
+        owner: the table's owner.
+        committed: the newest generation of the receipt's own window; None without one.
+        previous: the newest generation of the window before; None without one.
+        following: the newest generation of the window after; None without one.
+        others: receipts of other windows, at least of all windows that share an offset with
+            this one.
     """
 
     table: str
@@ -37,13 +41,13 @@ class TableView(msgspec.Struct, frozen=True):
 
 
 def decide(receipt: Receipt, view: TableView) -> Committed | None:
-    """Returns the receipt that the table has already; None if this one is to be committed.
+    """Returns the receipt if the table already has it; None if it may be committed.
 
     Raises:
-        GridError, OwnerError: the table is another pipeline's; or an adjacent window has another
-            boundary.
+        GridError, OwnerError: the table belongs to another pipeline, or an adjacent window has
+            another boundary.
         RefusedError: the window is committed with another plan, or a generation is missing.
-        OverlapError: offsets are committed in another window, which it names.
+        OverlapError: offsets are committed in another window; the error names it.
     """
     refuse_other_owner(
         view.table, view.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
@@ -59,7 +63,7 @@ def already_committed(receipt: Receipt, committed: Committed | None) -> Committe
     """Returns the committed receipt of the window if it counts; None if this one may be committed.
 
     Args:
-        receipt: the proposed one.
+        receipt: the receipt to commit.
         committed: the newest generation of its window in the table.
 
     Raises:
@@ -107,7 +111,7 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
     """Refuses a plan that shares an offset with a committed window.
 
     Raises:
-        OverlapError: names that window and the offsets.
+        OverlapError: there is such a window; the error names it and the offsets.
     """
     plan_ranges = covered_ranges(plan)
     for receipt in others:
@@ -133,18 +137,20 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
 def refuse_gap(plan: Plan, previous: Committed | None, following: Committed | None) -> None:
     """Refuses a plan whose boundaries aren't those of the committed adjacent windows.
 
-    The messages between them would be in no window. One ledger never makes such a plan, two do:
+    The messages between the two boundaries would be in no window. One ledger never makes such a
+    plan, but two ledgers can:
 
-        1 A freezes a boundary at 60, and is stopped.
-        2 The ledger is restored from an older backup.
-        3 B freezes the same label at 90, and commits the window behind it.
-        4 A wakes, and would commit up to 60: the messages from 60 to 90 would be in no window.
+    1. A freezes a boundary at 60, and is stopped.
+    2. The ledger is restored from an older backup.
+    3. B freezes the same label at 90, and commits the window that starts there.
+    4. A continues, and tries to commit up to 60. The messages from 60 to 90 would be in no
+       window.
 
-    At a rebase one window ends at another boundary than the next one starts at. A topic with
-    another id has other offsets there, and a topic that is gone has none: these aren't compared.
+    At a rebase, one window ends at another boundary than the next one starts at. A topic with
+    another id has other offsets there, and a deleted topic has none, so these aren't compared.
 
     Raises:
-        OwnerError: names that window and the offset.
+        OwnerError: there is such a window; the error names it and the offset.
     """
     if previous is not None:
         _refuse_other_cut(plan, previous.receipt, previous.receipt.plan.stop, plan.start)
@@ -153,6 +159,17 @@ def refuse_gap(plan: Plan, previous: Committed | None, following: Committed | No
 
 
 def _refuse_other_cut(plan: Plan, adjacent: Receipt, stop: Boundary, start: Boundary) -> None:
+    """Compares the offsets at which two adjacent windows meet.
+
+    Args:
+        plan: the proposed plan.
+        adjacent: the receipt of a committed adjacent window.
+        stop: the stop of the earlier of the two windows.
+        start: the start of the later one.
+
+    Raises:
+        OwnerError: the offsets differ in a topic-partition.
+    """
     tps = comparable(stop, start)
     stops, starts = (
         {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)

@@ -1,8 +1,8 @@
 """Dead letters as a second table over a store of any kind (`ports.dead_letters`).
 
-An attempt's dead letters are put once, under a note of their window, pipeline and attempt. They
-have no receipt, overlap nothing and replace nothing: the sink's receipt names the attempt that
-counts. So only the check differs from a window's commit.
+An attempt's dead letters are put once, with a note that names their window, pipeline and
+attempt. They have no receipt, overlap nothing and replace nothing: the sink's receipt names the
+attempt that counts. So only the check is different from a window's commit.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NoteKind = Literal["dead", "published"]
 COLUMNS = DEAD_LETTERS.set(
     len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False)
 )
-"""All columns of the table, the window's last."""
+"""All columns of the table. The window's column is last."""
 
 
 class DeadLetterTable:
     """A table of dead letters (`ports.dead_letters.DeadLetters`), over any store.
 
     Args:
-        store: the table's; not the one of the rows.
+        store: the store of the dead letters, not that of the rows.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -66,7 +66,11 @@ class DeadLetterTable:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Gives an owner's error the advice for dead letters: the rows' table is the pipeline's."""
+        """Gives an owner's error the advice for dead letters.
+
+        The table of rows belongs to the pipeline. Only the table of dead letters belongs to
+        another.
+        """
         try:
             yield
         except OwnerError as error:
@@ -115,10 +119,10 @@ class DeadLetterTable:
     ) -> None:
         """Puts a note, with files, unless the table has the note.
 
-        Its value is the table's version, which orders the attempts.
+        The note's value is the table's version, which orders the attempts.
 
         Raises:
-            OutcomeUnknownError: it was sent, and nobody knows whether it arrived.
+            OutcomeUnknownError: the note was sent, and it is unknown whether it arrived.
         """
         name = note(kind, window, attempt)
 
@@ -137,7 +141,10 @@ class DeadLetterTable:
 
     @staticmethod
     def window_of_note(name: str, kind: NoteKind) -> tuple[str, str] | None:
-        """The window's key and the attempt in a note's name; None of a note of another kind."""
+        """Returns the window's key and the attempt in a note's name.
+
+        None for a note of another kind.
+        """
         try:
             note_kind, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
         except msgspec.DecodeError:
@@ -195,9 +202,9 @@ class DeadLetterTable:
 
 
 def note(kind: NoteKind, window: Window, attempt: str) -> str:
-    """The name of a note about an attempt's dead letters.
+    """Returns the name of a note about an attempt's dead letters.
 
-    It is JSON, so that different names never make one text.
+    It is JSON, so different notes never have the same name.
     """
     return _name(kind, window.key, window.pipeline, attempt)
 

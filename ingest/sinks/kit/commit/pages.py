@@ -1,12 +1,15 @@
 """Pages: immutable files with the windows and the notes of a table.
 
-For tables whose commits have room for one small fact, and whose history is forgotten: each commit
-names its page, and the page names the older ones. Together they say all that was ever committed.
+They are for tables whose commits have room for one small fact and whose history is deleted.
+Each commit names its page, and the page names the older pages. Together they list all windows
+that were ever committed.
 
-A commit writes one page: its own window, offsets and notes, merged with those of the previous pages
-that are no larger than the ones merged so far. So there are never more pages than doublings of the
-number of windows; a commit writes a few windows' lines, and a process that has read pages never
-reads them again. A file is named by its content, so one that is damaged or exchanged is noticed. A
+A commit writes one page: its own window, offsets and notes. It merges this page with each of
+the newest pages, as long as the next page is no larger than the merged page. So the number of
+pages grows with the logarithm of the number of windows. A commit writes the lines of few
+windows, and a process never reads a page twice.
+
+The name of a file is a digest of its content, so a damaged or exchanged file is noticed. A
 table that is rolled back names an older page, and has the windows of that page.
 """
 
@@ -39,14 +42,14 @@ _LOST = (
 )
 
 Edges = tuple[tuple[str, int, tuple[int, ...]], ...]
-"""Offsets: per topic id and partition start, stop, start, stop ..."""
+"""Offsets: for each topic id and partition start, stop, start, stop ..."""
 
 
 class Ranges:
     """The offsets of many windows, by topic id and partition."""
 
     def __init__(self) -> None:
-        # start, stop, start, stop ... ascending: no two ranges touch
+        # Ascending start, stop, start, stop ...; no two ranges touch.
         self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)
 
     def add(self, more: Iterable[Covered]) -> None:
@@ -60,7 +63,7 @@ class Ranges:
             ]
 
     def meets(self, spans: Iterable[Covered]) -> bool:
-        """Returns whether any of these offsets is in the set."""
+        """Returns whether any of these offsets is among the offsets of the windows."""
         for span in spans:
             edges = self._edges.get((span.topic_id, span.partition), [])
             index = bisect_right(edges, span.start)
@@ -69,14 +72,14 @@ class Ranges:
         return False
 
     def list_spans(self) -> Iterable[Covered]:
-        """All ranges."""
+        """Yields all ranges."""
         for (topic_id, partition), edges in self._edges.items():
             for start, stop in zip(edges[::2], edges[1::2], strict=True):
                 yield Covered(topic_id, partition, start, stop)
 
 
 class PageLine(NamedReceipt, frozen=True, array_like=True):
-    """A window: its newest receipt, and the table's version by which that came."""
+    """A window: its newest receipt, and the version of the table that the receipt's commit made."""
 
     version: int
 
@@ -84,8 +87,12 @@ class PageLine(NamedReceipt, frozen=True, array_like=True):
 class Page(msgspec.Struct, frozen=True):
     """One file.
 
-    `windows`: in the order of their newest commits. `ranges`: at least the offsets of these
-    windows. `older_pages`: the names of all older pages that count, the newest first.
+    Attributes:
+        windows: lines of windows, in the order of their newest commits.
+        notes: values of notes, by name.
+        ranges: at least the offsets of these windows.
+        older_pages: names of all older pages that count, the newest first.
+        form: number of the file's format.
     """
 
     windows: Mapping[str, PageLine] = {}
@@ -96,14 +103,14 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The number of lines, by which pages are merged."""
+        """The number of lines. It decides which pages are merged."""
         return len(self.windows) + len(self.notes)
 
 
 def page_of(
     windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]
 ) -> Page:
-    """The page of one commit alone."""
+    """Returns the page of one commit, before it is merged with older pages."""
     ranges = Ranges()
     ranges.add(covered)
     return Page(dict(windows), dict(notes), _edges(ranges))
@@ -122,7 +129,7 @@ class Pages:
 
     @property
     def head(self) -> str:
-        """The name of the newest page, by which a commit names all of them; "" before the first."""
+        """The name of the newest page, which a commit names; "" before the first commit."""
         return self.names[0] if self.names else ""
 
     @cached_property
@@ -136,7 +143,7 @@ class Pages:
         return _notes(self.pages)
 
     def note(self, name: str) -> int | None:
-        """One note, without a look at all of them; None if it was never put."""
+        """Returns the value of one note, without reading all notes; None if it was never put."""
         return next((page.notes[name] for page in self.pages if name in page.notes), None)
 
     @cached_property
@@ -144,15 +151,20 @@ class Pages:
         return _ranges_of(self.pages)
 
     def overlapping(self, spans: Sequence[Covered]) -> set[str]:
-        """The windows that may hold any of these offsets: all windows, or none if none has them."""
+        """Returns the windows that may hold any of these offsets.
+
+        It returns all windows, or none if no window has any of the offsets.
+        """
         return set(self.windows) if self._ranges.meets(spans) else set()
 
     def receipts(
         self, folder: Place, keys: Collection[str] | None = None
     ) -> Iterator[StoredReceipt | Unreadable]:
-        """Reads the receipts of some windows, or of all, in the order of keys.
+        """Yields the receipts of some windows, or of all, in the order of keys.
 
-        `folder`: the table's.
+        Args:
+            folder: the table's folder.
+            keys: keys of the windows; None for all.
         """
         lines = self.windows if keys is None else _windows(self.pages, keys)
         named = {key: (line, line.version) for key, line in lines.items()}
@@ -170,7 +182,11 @@ class Pages:
         return Pages([""], [Page(kept_lines, noted, _edges(self._ranges))])
 
     def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
-        """Merges a new page with smaller older ones; returns it, and the names of the others."""
+        """Merges a new page with smaller older pages.
+
+        Returns:
+            The merged page, and the names of the other pages.
+        """
         stays = 0
         for name, older in zip(self.names, self.pages, strict=True):
             if name and older.size > new.size:
@@ -181,27 +197,27 @@ class Pages:
 
 
 class PageFiles:
-    """Reads and writes the pages of one table, and remembers those of its newest state.
+    """Reads and writes the pages of one table, and keeps those of its newest state in memory.
 
     Args:
         where: the table's name for people.
         page: the type of a page.
-        lost: the advice where a page is missing or damaged.
+        advice: the advice about a page that is missing or damaged.
     """
 
     def __init__(self, where: str, page: type[Page] = Page, advice: str = _LOST) -> None:
         self._where, self._page, self._advice, self._newest = where, page, advice, Pages()
 
     def read(self, folder: Place, head: str) -> Pages:
-        """The pages of a state of the table.
+        """Returns the pages of a state of the table.
 
         Args:
-            folder: the table's.
+            folder: the table's folder.
             head: the name of its newest page; "" before the first.
 
         Raises:
-            DamagedError: one of them is missing or damaged.
-            SpecError: one was written in another form.
+            DamagedError: a page is missing or damaged.
+            SpecError: a page was written in another format.
         """
         newest_pages = self._newest
         if head != newest_pages.head:
@@ -215,9 +231,9 @@ class PageFiles:
         return newest_pages
 
     def write(self, folder: Place, pages: Pages, new: Page) -> str:
-        """Writes the page of a commit, before the commit that names it; returns its name.
+        """Writes the page of a commit, before the commit that names it; returns the page's name.
 
-        All pages that it names exist then: one that was lost or cut short is written again.
+        All pages that it names exist then: a page that was lost or cut short is written again.
         """
         page, older_names = pages.with_page(new)
         content = msgspec.json.encode(page)
@@ -227,12 +243,18 @@ class PageFiles:
         file_by_path = folder.stat_files(map(path_of, older_names))
         for name, older in zip(older_names, stay, strict=True):
             content, file = msgspec.json.encode(older), file_by_path[path_of(name)]
-            if file is None or file.size != len(content):  # since this process read it
+            if file is None or file.size != len(content):  # lost since this process read it
                 folder.put(path_of(name), content)
         self._newest = Pages([head, *older_names], [page, *stay])
         return head
 
     def _read(self, folder: Place, name: str) -> Page:
+        """Reads one page.
+
+        Raises:
+            DamagedError: it is missing or damaged.
+            SpecError: it was written in another format.
+        """
         try:
             content = folder.get(path_of(name))
         except FileNotFoundError:
@@ -259,15 +281,15 @@ class PageFiles:
 
 
 def name_of(content: bytes) -> str:
-    """The name of a page by its content: 63 bits of its SHA-256.
+    """Returns the name of a page with this content: 63 bits of its SHA-256.
 
-    Such a name can be stored as a number, too.
+    So a name can also be stored as a signed 64-bit integer.
     """
     return f"{int.from_bytes(hashlib.sha256(content).digest()[:8]) >> 1:016x}"
 
 
 def path_of(name: str) -> str:
-    """The file of a page."""
+    """Returns the path of a page's file."""
     return f"{PAGES}/{name}.json"
 
 
@@ -275,7 +297,7 @@ class PagedState:
     """The part of a table's state that pages and receipt files hold (`table_store.TableState`).
 
     Args:
-        files: the files below the table.
+        files: the table's folder.
         page_files: the table's pages.
     """
 
@@ -296,7 +318,7 @@ class PagedState:
 
     @property
     def is_lost(self) -> bool:
-        """True if a page is missing or damaged."""
+        """Whether a page is missing or damaged."""
         try:
             return self.pages is None
         except DamagedError:
@@ -326,7 +348,11 @@ class PagedState:
     ) -> str:
         """Writes the file of a commit's receipt, then its page; returns the page's name.
 
-        `more`: further fields of the window's line.
+        Args:
+            receipt: the receipt; None if the commit has only notes.
+            notes: the notes.
+            version: the version of the table that the commit makes.
+            more: further fields of the window's line.
         """
         page = Page(notes=dict(notes))
         if receipt is not None:
@@ -343,11 +369,12 @@ class _AnyForm(msgspec.Struct):
 
 
 def _merge_pages(pages: Sequence[Page]) -> Page:
-    """Merges pages. Of a window or a note that several have, the first one counts."""
+    """Merges pages. If several pages have a window or a note, the first page counts."""
     return Page(_windows(pages), _notes(pages), _edges(_ranges_of(pages)))
 
 
 def _windows(pages: Sequence[Page], keys: Collection[str] | None = None) -> dict[str, PageLine]:
+    """Merges the windows of pages, in the order of their newest commits."""
     lines: dict[str, PageLine] = {}
     for page in reversed(pages):
         for key in page.windows if keys is None else [k for k in keys if k in page.windows]:

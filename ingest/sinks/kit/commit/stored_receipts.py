@@ -1,12 +1,12 @@
-"""Receipts as a table keeps them, with a digest that proves each one.
+"""Receipts as a table stores them, each with a digest that proves it.
 
-As files, where commits have room for small facts only: a commit has the digest of a receipt, and a
-file below the table, which is named by its content, has the text. A file that no commit names means
-nothing, and a lost one can be put back byte by byte.
+As files, for tables whose commits have room for small facts only. A commit has the digest of a
+receipt. A file in the table's folder has the text, and the digest is in the file's name. A file
+that no commit names has no meaning, and a lost file can be restored byte by byte.
 
-As rows of a database, in two tables: the receipt, and the ranges of offsets by which windows that
-overlap are found. Somebody may change or delete rows of either one by hand. A window that has a row
-in one of them was committed.
+As rows of a database, in two tables: the receipts, and the ranges of offsets, which find
+overlapping windows. A person may change or delete rows of either table. A window with a row in
+one of them was committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
 from windrow.ingest.sinks.kit.files.filesystem import Place
 
 RECEIPTS = "_windrow/receipts"
-"""The folder. Other clients that remove orphan files skip names with an underscore first."""
+"""The folder. Other clients that remove orphan files skip names that begin with an underscore."""
 
 _DIGITS = 32
 _READERS = 8
@@ -44,12 +44,12 @@ class NamedReceipt(msgspec.Struct, frozen=True):
     digest: str
 
     def path(self, key: str) -> str:
-        """The path of the file, for the window with this key."""
+        """Returns the path of the file, for the window with this key."""
         return f"{RECEIPTS}/{key.replace(':', '_')}.{self.generation}.{self.digest}.json"
 
 
 def write(folder: Place, receipt: Receipt) -> NamedReceipt:
-    """Puts a receipt's file, before the commit that names it."""
+    """Writes a receipt's file, before the commit that names it."""
     content = to_json(receipt).encode()
     named = NamedReceipt(receipt.generation, digest(content))
     folder.put(named.path(receipt.window.key), content)
@@ -59,11 +59,12 @@ def write(folder: Place, receipt: Receipt) -> NamedReceipt:
 def read_stored_receipts(
     folder: Place, named: Mapping[str, tuple[NamedReceipt, int | None]]
 ) -> Iterator[StoredReceipt | Unreadable]:
-    """The receipts that commits name, in the order of the windows' keys.
+    """Yields the receipts that commits name, in the order of the windows' keys.
 
     Args:
-        folder: the table's.
-        named: by the window's key its receipt, and the table's version that brought it.
+        folder: the table's folder.
+        named: for each window's key, its receipt and the version of the table that its commit
+            made.
     """
     with ThreadPoolExecutor(_READERS) as pool:
         yield from pool.map(lambda key: _read(folder, key, *named[key]), sorted(named))
@@ -72,6 +73,7 @@ def read_stored_receipts(
 def _read(
     folder: Place, key: str, named: NamedReceipt, version: int | None
 ) -> StoredReceipt | Unreadable:
+    """Reads one receipt, and compares its digest with that of the commit."""
     unreadable = partial(_unreadable, key, named.generation)
     try:
         content = folder.get(named.path(key))
@@ -83,7 +85,7 @@ def _read(
 
 
 def read_receipt_texts(folder: Place) -> Iterator[str]:
-    """The texts of all whole files, whether or not a commit names them."""
+    """Yields the texts of all intact files, whether or not a commit names them."""
     for name in sorted(folder.names(RECEIPTS)):
         content = folder.get(f"{RECEIPTS}/{name}")
         if f".{digest(content)}." in name:
@@ -93,7 +95,7 @@ def read_receipt_texts(folder: Place) -> Iterator[str]:
 def restore(
     folder: Place, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
 ) -> None:
-    """Puts a lost receipt back from its exact text (`TableState.restore`)."""
+    """Writes a lost receipt again from its exact text (`TableState.restore`)."""
     if digest(text.encode()) != named.digest:
         raise RefusedError(
             f"the copy of the receipt of window {window.key} is not the text that its commit named",
@@ -118,7 +120,7 @@ def _unreadable(key: str, generation: int, state: str) -> Unreadable:
 
 
 def digest(content: bytes) -> str:
-    """128 bits of a text's SHA-256."""
+    """Returns 128 bits of a text's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
@@ -128,8 +130,15 @@ def digest(content: bytes) -> str:
 class ReceiptRow(msgspec.Struct, frozen=True):
     """A window's newest receipt and its ranges, as the tables have them.
 
-    `receipt`, `sha256`, `generation`: None where the row is missing. Rows that have no generation
-    have 0.
+    If the row of the receipt is missing, `receipt`, `sha256` and `generation` are None.
+
+    Attributes:
+        window_key: the window's key.
+        receipt: the receipt's text.
+        sha256: the digest of the row.
+        version: the version of the table that the receipt's commit made.
+        ranges: the window's ranges as texts.
+        generation: the receipt's generation; 0 in tables whose rows have none.
     """
 
     window_key: str
@@ -140,9 +149,10 @@ class ReceiptRow(msgspec.Struct, frozen=True):
     generation: int | None = 0
 
     def stored(self, backup: str) -> StoredReceipt | Unreadable:
-        """The receipt, unless something else has changed it or the window's ranges.
+        """Returns the receipt, unless another program has changed it or the window's ranges.
 
-        `backup`: what is restored from a backup if there is no copy of the receipt.
+        Args:
+            backup: the name of the tables, for the advice to restore them from a backup.
         """
         key, advice = self.window_key, _DO.format(backup)
         if self.receipt is None or self.generation is None:
@@ -156,12 +166,13 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         return StoredReceipt(key, self.receipt, self.version)
 
     def refuse_other(self, receipt: Receipt, backup: str) -> None:
-        """Refuses to take this receipt, which no digest proves, for the one that was committed.
+        """Refuses a copy of a receipt that isn't the committed one.
 
-        Where the row is missing, the ranges must be those of the receipt.
+        It is for a copy that no digest proves. The copy is accepted only if the row of the
+        receipt is missing and the copy has the window's ranges.
 
         Raises:
-            RefusedError: it isn't the window's.
+            RefusedError: the copy isn't accepted.
         """
         if self.receipt is not None or sorted(self.ranges) != sorted(_range_texts(receipt)):
             raise RefusedError(
@@ -172,10 +183,13 @@ class ReceiptRow(msgspec.Struct, frozen=True):
 
 
 def receipt_digest(window_key: str, receipt: Receipt, text: str, generation: int = 0) -> bytes:
-    """The digest of a receipt's row: of its text, its window, its generation and its ranges.
+    """Returns the digest of a receipt's row: of its text, window, generation and ranges.
 
-    `window_key`: of the row; the receipt may be another window's. `generation`: 0 where rows have
-    none.
+    Args:
+        window_key: the key of the row's window; the receipt may be another window's.
+        receipt: the receipt.
+        text: the receipt's text.
+        generation: the row's generation; 0 in tables whose rows have none.
     """
     return _row_digest(window_key, generation, _range_texts(receipt), text)
 
@@ -187,5 +201,5 @@ def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> 
 
 
 def _range_texts(receipt: Receipt) -> list[str]:
-    """The window's ranges: the topic's id, the partition, start and stop."""
+    """Returns the window's ranges as texts: the topic's id, the partition, start and stop."""
     return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered_ranges(receipt.plan)]

@@ -1,14 +1,18 @@
-"""Staged files: checked before a commit, removed by a sweep if no commit names them.
+"""Checks of staged files before a commit, and sweeps of the files that no commit names.
 
-An attempt may take longer than any grace period, and must not find its files removed:
+An attempt may take longer than any grace period. So a sweep must not remove files that the
+attempt then commits:
 
-    1 A looks, sees its files, and is stopped.   2 The sweep looks: no commit names them.
-    3 It puts a note: files that were written until the youngest of them are given up.
-    4 It removes them.   5 A wakes: its put meets another state. A looks again, reads the note, and
-    is refused.
+1. A looks, sees its files, and is stopped.
+2. The sweep looks: no commit names the files.
+3. The sweep puts a note with the time of the youngest of these files. No commit may name files
+   that were written until that time.
+4. The sweep removes the files.
+5. A continues: its put fails, because the table has another state.
+6. A looks again, reads the note, and is refused.
 
-The note has the time of a file, never that of the sweep's clock. If that clock were far ahead, no
-window could be committed until that time has come.
+The note has the time of a file, never that of the sweep's clock. With a clock that is far
+ahead, no window could be committed until that time.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
     """Refuses staged files that are gone, cut short or given up, before a change names them.
 
     Raises:
-        RefusedError: says how many they are.
+        RefusedError: there are such files; the error says how many.
     """
     staged = store.staged
     if staged is not None and not staged.consumed:
@@ -42,12 +46,12 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
     """Removes files that attempts have staged and no commit names.
 
     Args:
-        store: the table's.
+        store: the table's store.
         older_than: the grace period.
-        dry_run: only look.
+        dry_run: remove nothing.
 
     Returns:
-        The URIs of the files that were removed, or would be.
+        The URIs of the removed files; with `dry_run`, of the files that would be removed.
 
     Raises:
         ValueError: the grace period is too short.
@@ -63,14 +67,14 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
 
 
 def youngest(store: TableStore) -> int:
-    """The instant at which the youngest staged file was last written, in epoch milliseconds."""
+    """Returns the last write of the youngest staged file, in epoch milliseconds."""
     return 0 if store.staged is None else max(store.staged.written().values(), default=0)
 
 
 def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Mapping[str, int]:
-    """The files to remove. They are listed before the look at the table.
+    """Returns the files to remove. It lists the files before it looks at the table.
 
-    So a file that is staged and committed meanwhile isn't among them.
+    So a file that is staged and committed in between isn't among them.
     """
     old = staged.written_until(cutoff)
     with store.reading() as state:
@@ -78,7 +82,7 @@ def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Map
 
 
 def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Mapping[str, int]:
-    """The files to remove, after the table has the note that no commit may name them."""
+    """Returns the files to remove, after it has put the note that no commit may name them."""
     files: Mapping[str, int] = {}
 
     def check(state: TableState) -> bool | None:

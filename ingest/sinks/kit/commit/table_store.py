@@ -1,13 +1,13 @@
-"""The interface between the one commit loop and a kind of table.
+"""The interface between the commit loop and a kind of table.
 
-A store knows how rows, receipts and notes are stored in its kind of table. It never decides whether
-a window may be committed, never tries again, and never says what became of a commit: all of that
-`sinks.kit.commit.commit_loop` and `sinks.kit.commit.window_table` do, once for all kinds.
+A store knows how its kind of table stores rows, receipts and notes. It never decides whether a
+window may be committed, never tries again, and never reports the outcome of a commit.
+`sinks.kit.commit.commit_loop` and `sinks.kit.commit.window_table` do that, once for all kinds.
 
-    store    one table at the place that a spec names; makes the table, and opens states of it
-    state    what the table holds at one moment; a change is put on exactly this state
+    store    one table at the place that a spec names; creates the table, and opens states of it
+    state    the content of the table at one moment; a change is put on exactly this state
     change   rows, receipt and notes, visible by one atomic operation or not at all
-    answer   written, conflict, or unanswered: after the last two only a look tells what happened
+    answer   written, conflict, or unanswered; after the last two, only a look shows the outcome
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles
 class StoredReceipt(msgspec.Struct, frozen=True):
     """A receipt as a table holds it.
 
-    `key`: its window's. `text`: exactly as it was written. `version`: the table's version that
-    brought it, if the table still knows.
+    Attributes:
+        key: the window's key.
+        text: the exact text.
+        version: the version of the table that the receipt's commit made; None if the table
+            doesn't know it any more.
     """
 
     key: str
@@ -49,13 +52,15 @@ class StoredReceipt(msgspec.Struct, frozen=True):
 
 
 class TableChange(msgspec.Struct, frozen=True):
-    """The content of one commit: all of it becomes visible by one atomic operation, or nothing.
+    """The content of one commit: one atomic operation makes all of it visible, or nothing.
 
-    `window`: the window whose rows change; None if only notes are put. `staged`: committables of
-    the store's own stager. `replaces`: whether the window's rows in the table are removed.
-    `receipt`: replaces the window's receipt; None for dead letters, which have none. `notes`: small
-    numbers by name, each of which replaces the one before. `columns`: the table's columns as the
-    staged rows need them; None if there are no rows.
+    Attributes:
+        window: the window whose rows change; None if only notes are put.
+        staged: committables of the store's own stagers.
+        replaces: whether the window's rows in the table are removed.
+        receipt: the new receipt of the window; None for dead letters, which have none.
+        notes: small numbers by name. Each replaces the earlier value of its name.
+        columns: the table's columns as the staged rows need them; None if there are no rows.
     """
 
     window: Window | None = None
@@ -67,10 +72,13 @@ class TableChange(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The change is in the table.
+    """An answer to a put: the change is in the table.
 
-    `receipt`: as it was written, if the store added what it merged (`Receipt.merged`). `tries`: the
-    puts that it took.
+    Attributes:
+        version: the version of the table that the commit made.
+        receipt: the receipt as it was written, if the store added the sums of its merge
+            (`Receipt.merged`).
+        tries: number of puts.
     """
 
     version: int | None
@@ -78,23 +86,27 @@ class Written(msgspec.Struct, frozen=True):
     tries: int = 1
 
     def outcome_for(self, receipt: Receipt) -> Outcome:
-        """What became of a receipt that was to be put, as a sink says it."""
+        """Returns the outcome of a commit of this receipt."""
         return Done(Committed(self.receipt or receipt, self.version), self.tries)
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Another change came first; or this very one did, and the store's client sent it again.
+    """An answer to a put: another change came first.
 
-    So for the loop a conflict means "may have arrived", too: it looks whose change it was.
+    The other change may also be this very change, if the store's client sent it twice. So a
+    conflict also means "may have arrived", and the loop looks whose change it was.
     """
 
     reason: str
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """The change was sent, and nobody knows whether it arrived.
+    """An answer to a put: the change was sent, and it is unknown whether it arrived.
 
-    `full`: the disk has no room, so a change that the next look doesn't see never arrives.
+    Attributes:
+        reason: the reason, in the words of the store's client.
+        full: whether the disk has no room. A change that the next look doesn't see never
+            arrives then.
     """
 
     reason: str
@@ -102,16 +114,19 @@ class Unanswered(msgspec.Struct, frozen=True):
 
     @classmethod
     def by_storage(cls, reason: str, *, is_local: bool) -> Unanswered:
-        """The answer of a client of files, in whose words a local disk may be full."""
+        """Makes the answer from the error of a client of files.
+
+        Its words may say that a local disk is full.
+        """
         return cls(reason, is_local and is_disk_full(reason))
 
     def outcome_for(self, _receipt: Receipt) -> Outcome:
-        """What became of a receipt that was to be put, as a sink says it."""
+        """Returns the outcome of a commit of this receipt."""
         return Unknown(self.reason)
 
 
 Answer = Written | Conflict | Unanswered
-"""What became of a put, as far as its store knows."""
+"""The result of a put, as far as the store knows it."""
 
 
 class ReceiptState(Protocol):
@@ -126,20 +141,22 @@ class ReceiptState(Protocol):
         """The pipeline, ledger and grid that the table is bound to.
 
         Raises:
-            SpecError: something else made the table.
+            SpecError: something other than windrow made the table.
         """
 
     def committed(self) -> Collection[str]:
-        """The keys of all windows that are committed. No receipt is read."""
+        """Returns the keys of all committed windows. It reads no receipt."""
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        """The newest receipts of some windows, or of all, in the order of keys.
+        """Yields the newest receipts of some windows, or of all, in the order of keys.
 
         A window that isn't committed has none.
         """
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        """The keys of committed windows that hold any of these offsets, and perhaps some more.
+        """Returns the keys of committed windows that hold any of these offsets.
+
+        There may be some more keys.
 
         Raises:
             DamagedError: a receipt is missing that is needed for the answer.
@@ -150,28 +167,30 @@ class TableState(ReceiptState, Protocol):
     """One consistent state of a table. A change is put on exactly the state that was looked at."""
 
     def note(self, name: str) -> int | None:
-        """The value of a note; None if it was never put."""
+        """Returns the value of a note; None if it was never put."""
 
     def notes(self) -> Mapping[str, int]:
-        """All notes."""
+        """Returns the values of all notes, by name."""
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """The keys of windows that the table has rows of; of all windows, or of some."""
+        """Returns the keys of windows whose rows the table has, among some windows or all."""
 
     def size(self) -> tuple[int, int] | None:
-        """The number of rows and of bytes, if the table knows them without reading rows."""
+        """Returns the number of rows and of bytes, if the table knows them without reading rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        """The changes of the table's columns that rows of these columns would bring, in words.
+        """Returns the changes of the table's columns that rows with these columns make, in words.
 
         Raises:
-            SchemaChangedError: the table may not be changed so.
+            SchemaChangedError: such a change isn't allowed.
         """
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one window, or of all, in batches of bounded size. Any thread may read on.
+        """Yields the rows of one window, or of all, in batches of bounded size.
+
+        Another thread may continue the iteration.
 
         Args:
             window: the window of the rows; None for all.
@@ -179,43 +198,47 @@ class TableState(ReceiptState, Protocol):
         """
 
     def unneeded(self, old: Mapping[str, int], cutoff: int, /) -> Mapping[str, int]:
-        """Those of some old staged files that no reader of this state needs.
+        """Returns the old staged files that no reader of this state needs.
 
         Args:
-            old: the path of each, with the instant of its last write in epoch milliseconds, in the
+            old: the path of each old file, with its last write in epoch milliseconds, in the
                 order of paths.
-            cutoff: they were written until this instant, in epoch milliseconds.
+            cutoff: the latest possible last write, in epoch milliseconds.
         """
 
     def put(self, change: TableChange) -> Answer:
-        """Commits a change on exactly this state. Called at most once, and last.
+        """Commits a change on exactly this state. It is called at most once, and last.
 
         Raises:
-            RefusedError, SchemaChangedError: this table may not be changed so; nothing was sent.
-            LostConnectionError: the way to the table was lost; nothing was written.
+            RefusedError, SchemaChangedError: such a change isn't allowed; nothing was sent.
+            LostConnectionError: the connection to the table was lost; nothing was written.
             UnreachableError: the change couldn't be prepared; nothing was sent.
         """
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Puts back the lost text of a committed window's receipt.
+        """Writes the lost text of a committed window's receipt again.
 
         Args:
             window: the window whose receipt is missing or damaged in this state.
             text: the receipt, byte by byte as it was committed.
-            dry_run: only check whether that would work.
+            dry_run: only check whether it would work.
 
         Raises:
-            RefusedError: the commit named another text, or the table can't take one back.
+            RefusedError: the commit named another text, or the table can't take a receipt back.
         """
 
 
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
-    `identity`: goes into plans' digests. `location`: the table's name for people. `metadata`: the
-    names of the metadata columns. `primary_key`: the columns by which rows replace each other, and
-    then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended. `staged`: the
-    files of its stagers; None if rows are in the tasks' results.
+    Attributes:
+        identity: the table's identity; it is part of plans' digests.
+        location: the table's name for people.
+        metadata: the names of the metadata columns.
+        capabilities: the promises of this kind.
+        primary_key: the columns by which rows replace each other; None if rows are only
+            appended. With a primary key, each state is also a `ports.sink.KeyedAudit`.
+        staged: the files of its stagers; None if tasks return the rows in their results.
     """
 
     @property
@@ -236,33 +259,34 @@ class TableStore(Protocol):
         """The seconds before each further try."""
 
     def is_at(self, identity: str) -> bool:
-        """Returns whether an identity names this table, perhaps in another spelling."""
+        """Returns whether an identity names this table, possibly in another spelling."""
 
     def places(self) -> Sequence[str]:
-        """The folders and buckets that tasks write to, as URIs (`ports.sink.Sink.places`)."""
+        """Returns the folders and buckets that tasks write to (`ports.sink.Sink.places`)."""
 
     def check_columns(self, rows: pa.Schema) -> None:
         """Refuses columns whose values this kind of table can't store exactly.
 
         Raises:
-            SpecError: names each of them.
+            SpecError: there are such columns; the error names all of them.
         """
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        """All columns of a table of such rows."""
+        """Returns all columns of a table of such rows."""
 
     def check_write(self) -> None:
         """Checks whether the table can be written at its place.
 
         Raises:
-            SpecError: it can't; says why, and what to do.
+            SpecError: it can't; the error says why, and what to do.
         """
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        """Creates the table unless it exists. Of calls that race one creates it, and none fails.
+        """Creates the table unless it exists.
 
-        For a table that exists, does what no commit can: it checks that the storage keeps its
-        promises, or switches a feature on.
+        If several calls race, one creates it, and none fails. For an existing table it does the
+        work that no commit can do: it checks that the storage keeps its promises, or switches a
+        feature on.
         """
 
     def reading(self) -> AbstractContextManager[TableState | None]:
@@ -271,10 +295,10 @@ class TableStore(Protocol):
     def writing(self) -> AbstractContextManager[TableState | None]:
         """Opens the newest state, to put a change on it; None if there is no table.
 
-        It is locked until the end, or `put` refuses if another change came first. Closing it
-        without a put changes nothing, closing it after a put raises nothing, and opening it creates
-        no table.
+        The state is locked until it is closed, or `put` refuses if another change came first.
+        Closing it without a put changes nothing. Closing it after a put raises nothing. Opening
+        it creates no table.
         """
 
     def stager(self, layout: Layout, window: Window) -> StagerFactory:
-        """Makes the picklable factory of the stagers on executors."""
+        """Returns the picklable factory of the stagers on executors."""

@@ -1,8 +1,8 @@
 """The table that takes windows exactly once, over the store of any kind.
 
-A kind of table is a store (`sinks.kit.commit.table_store`), in which the commit loop makes windows
-visible (`sinks.kit.commit.commit_loop`). This module makes a sink and its verification of the two
-(`ingest.ports.sink`).
+A kind of table is a store (`sinks.kit.commit.table_store`). The commit loop makes windows
+visible in it (`sinks.kit.commit.commit_loop`). This module makes a sink and its verification
+from both (`ingest.ports.sink`).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _AnyVersion(msgspec.Struct):
 def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
     """Parses a stored receipt.
 
-    One of a later version isn't read: fields that this windrow doesn't know may change the meaning
-    of the others.
+    A receipt of a later version isn't read: its unknown fields may change the meaning of the
+    others.
     """
     if isinstance(stored, Unreadable):
         return stored
@@ -102,16 +102,21 @@ def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
 
 
 def _require_readable(committed: Committed | Unreadable) -> Committed:
+    """Returns a receipt that can be read.
+
+    Raises:
+        DamagedError: it is missing or damaged.
+    """
     if isinstance(committed, Unreadable):
         raise DamagedError(committed.message, "commit", committed.advice)
     return committed
 
 
 def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Committed]:
-    """The newest committed receipts of some windows.
+    """Returns the newest committed receipts of some windows, by the window's key.
 
     Raises:
-        DamagedError: one of them is missing or damaged.
+        DamagedError: a receipt is missing or damaged.
     """
     receipts = (
         [_require_readable(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
@@ -120,13 +125,16 @@ def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Co
 
 
 def check_receipt(location: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
-    """Compares a receipt with a table's windows; returns its window's receipt if that is committed.
+    """Compares a receipt with a table's windows.
+
+    Returns:
+        The committed receipt of its window; None if the window isn't committed.
 
     Raises:
-        RefusedError: it may not be committed on this state.
+        RefusedError: the receipt may not be committed on this state.
         DamagedError: a receipt that is needed for the answer is missing or damaged.
     """
-    # a table that something else made is refused before it is read
+    # First, because it refuses a table that another program made.
     owner = state.owner
     own_key = receipt.window.key
     previous_key, next_key = (
@@ -135,8 +143,8 @@ def check_receipt(location: str, state: ReceiptState, receipt: Receipt) -> Commi
     committed_windows = committed_by_key(
         state, {key for key in (own_key, previous_key, next_key) if key is not None}
     )
-    # The first generation of a committed window was compared with all others, and every later one
-    # has the same plan.
+    # Other windows are compared only with a window's first generation: later generations have
+    # the same plan.
     sharing = (
         set() if own_key in committed_windows else state.overlapping(covered_ranges(receipt.plan))
     )
@@ -158,24 +166,26 @@ def relist(
     receipts: Collection[WrittenReceipt],
     notes: Mapping[str, int],
 ) -> None:
-    """Makes a lost list of windows and notes anew, by a commit on the state they were chosen of.
+    """Writes a lost list of windows and notes again, by a commit on the state with this version.
 
-    What was staged until now is given up, as a sweep may have said before.
+    All files that are staged so far are given up, as after a sweep: a note of an earlier sweep
+    may be lost.
 
     Args:
-        store: of a table with pages.
-        version: of that state. A commit since then isn't among the receipts and notes.
-        receipts: of all windows.
+        store: the store of a table with pages.
+        version: the version of the state from which receipts and notes were chosen. They don't
+            include later commits.
+        receipts: the receipts of all windows.
         notes: all notes.
 
     Raises:
-        RefusedError: somebody committed since, and the list is still lost.
-        OutcomeUnknownError: nobody knows whether the commit arrived.
+        RefusedError: another commit came since, and the list is still lost.
+        OutcomeUnknownError: it is unknown whether the commit arrived.
     """
 
     def is_whole(state: TableState) -> Literal[True] | None:
         if not cast("PagedState", state).is_lost:
-            return True  # another process was first
+            return True  # another process has written the list
         if state.version == version:
             return None
         raise RefusedError(
@@ -202,14 +212,14 @@ def relist(
 
 
 def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
-    """Creates a table, or compares the one that exists with the wanted columns.
+    """Creates a table, or compares the columns of an existing one with the wanted columns.
 
-    The owner is compared first: nothing of another owner is touched.
+    The owner is compared first: a table of another owner isn't touched.
 
     Raises:
-        GridError, OwnerError: the table is bound to something else.
-        SchemaChangedError: its columns differ in more than the kind may change.
-        SpecError: it would lie inside another table's folder.
+        GridError, OwnerError: the table is bound to another owner.
+        SchemaChangedError: its columns differ by more than the kind may change.
+        SpecError: it would be inside another table's folder.
     """
     exists = is_fit(store, columns, owner)
     if not exists:
@@ -220,17 +230,18 @@ def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
 
 
 def _refuse_nested(store: TableStore) -> None:
-    """Refuses a new table in the folder of another one, or around it.
+    """Refuses a new table that is inside the folder of another table, or around it.
 
-    A vacuum of the outer one would remove all files of the inner one. Object stores aren't asked.
+    A vacuum of the outer table removes all files of the inner one. Object stores aren't
+    checked.
 
     Raises:
-        SpecError: names the other table's folder.
+        SpecError: there is such a table; the error names its folder.
     """
     path, logs = Path(store.location.removeprefix("file://")), ("_delta_log", "_windrow")
     around = path.parents if path.is_absolute() else ()
     others = list[Path]()
-    with suppress(OSError):  # the name is too long, or so: that is told where it is written
+    with suppress(OSError):  # for example, the name is too long: the first write reports it
         others += (folder for folder in around if any((folder / log).is_dir() for log in logs))
         others += (
             log_folder.parent for log in logs if around for log_folder in path.glob(f"*/{log}")
@@ -248,7 +259,11 @@ def _refuse_nested(store: TableStore) -> None:
 
 
 def is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
-    """Returns whether there is a table; raises as `prepare` if it is another's or has others."""
+    """Returns whether there is a table.
+
+    Raises:
+        GridError, OwnerError, SchemaChangedError: as `prepare`, about an existing table.
+    """
     with store.reading() as state:
         if state is None:
             return False
@@ -258,11 +273,13 @@ def is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
 
 
 def _column_changes(store: TableStore, state: TableState, columns: pa.Schema) -> Sequence[str]:
-    """The changes by which a table takes rows with these columns (`TableState.column_changes`).
+    """Returns the changes by which a table accepts rows with these columns.
+
+    It is `TableState.column_changes`, with more advice in the error.
 
     Raises:
-        SchemaChangedError: it can't. A table without a window may have its columns from a run that
-            was refused, so the advice is, too, to have it made anew.
+        SchemaChangedError: the table can't accept them. If the table has no window, a refused
+            run may have made its columns, so the error also advises to remove the table.
     """
     try:
         return state.column_changes(columns)
@@ -278,7 +295,8 @@ def _column_changes(store: TableStore, state: TableState, columns: pa.Schema) ->
 class ReceiptTable:
     """The methods of a sink that most kinds share (`ports.sink.Sink`).
 
-    They read receipts from a state of the table, or answer for a kind that has nothing to say.
+    They read receipts from a state of the table, or have the answer of a kind without the
+    feature.
     """
 
     def reading(self) -> AbstractContextManager[ReceiptState | None]:
@@ -345,12 +363,13 @@ class WindowTable(ReceiptTable):
     """A table that takes windows exactly once (`ports.sink.Sink`), over the store of any kind.
 
     Args:
-        store: of this kind of table.
-        rows: the columns of a row without the metadata columns; or a function that loads them.
+        store: a store of this kind of table.
+        rows: the columns of a row without the metadata columns, or a function that loads them.
 
     Raises:
-        SpecError: the kind can't store such columns, two of them have one name, or the primary key
-            doesn't fit them. Columns that are loaded later are checked at the first write.
+        SpecError: the kind can't store such columns, two columns have the same name, or the
+            primary key doesn't fit them. Columns that are loaded later are checked at the first
+            write.
     """
 
     def __init__(self, store: TableStore, rows: Rows) -> None:
@@ -386,7 +405,7 @@ class WindowTable(ReceiptTable):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The abilities of this kind of table."""
+        """The promises of this kind of table."""
         return self.store.capabilities
 
     def is_at(self, identity: str) -> bool:
@@ -405,7 +424,7 @@ class WindowTable(ReceiptTable):
         return self.store.reading()
 
     def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
-        del replaced  # a kind whose tables may keep all rows looks at it
+        del replaced  # only a kind with append-only tables needs it
         prepare(self.store, self.columns, owner)
 
     def columns_to_come(self) -> Sequence[str]:
@@ -419,7 +438,7 @@ class WindowTable(ReceiptTable):
     # ------------------------------------------------------------------------------ committing
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """Stages rows without their generation, which no column has."""
+        """Makes stagers. No column has the generation, so it isn't passed on."""
         del generation
         key = self.store.primary_key
         layout = RowLayout(self.schema, self.metadata, attempt)
@@ -457,6 +476,11 @@ class WindowTable(ReceiptTable):
         return check_receipt(self.store.location, state, receipt)
 
     def refuse_foreign_rows(self, state: TableState, key: str) -> None:
+        """Refuses a table with rows of a window that isn't committed.
+
+        Raises:
+            RefusedError: there are such rows.
+        """
         if state.holding([key]):
             message = f"the table {self.store.location} holds rows of window {key}"
             raise RefusedError(
@@ -473,12 +497,12 @@ class WindowTable(ReceiptTable):
 
 
 def _refuse_foreign(state: ReceiptState) -> None:
-    """Reads the table's owner, which raises for a table that something else made."""
+    """Refuses a table that another program made: reading its owner raises SpecError."""
     _ = state.owner
 
 
 def receipts_of(state: ReceiptState) -> Iterator[Committed | Unreadable]:
-    """The receipts of all committed windows, also the ones that can't be read."""
+    """Returns the receipts of all committed windows, and an `Unreadable` for each damaged one."""
     _refuse_foreign(state)
     return map(read_receipt, state.receipts())
 
@@ -486,7 +510,7 @@ def receipts_of(state: ReceiptState) -> Iterator[Committed | Unreadable]:
 # ----------------------------------------------------------------------------------- verification
 
 _MEMORY = "400MB"
-"""The memory limit. Beyond it DuckDB spills to a temporary folder: any window can be counted."""
+"""The memory limit. DuckDB writes more data to a temporary folder, so any window can be counted."""
 
 _COUNT = """
     SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
@@ -497,9 +521,9 @@ _COUNT = """
     )
     GROUP BY ALL ORDER BY ALL
 """
-"""It groups by offset first: unlike a count of distinct values, a grouping can spill.
+"""The query groups by offset first. A grouping can use the disk; a count of distinct values can't.
 
-A null, which only a damaged table has, counts as -1.
+A null counts as -1. Only a damaged table has nulls in these columns.
 """
 
 _COORDINATES = ("topic", "partition", "offset", "window")
@@ -507,7 +531,7 @@ _TYPES = (pa.string(), pa.int32(), pa.int64(), pa.string())
 
 
 class TableAudit:
-    """Answers the questions of verification by receipts and scans (`ports.sink.Audit`)."""
+    """Answers the questions of verification with receipts and scans (`ports.sink.Audit`)."""
 
     def __init__(self, table: WindowTable) -> None:
         self._store, self.metadata, self.lists = table.store, table.metadata, (self,)
@@ -609,18 +633,19 @@ def _counted(
     metadata: Mapping[str, str],
     window: Window,
 ) -> list[RowsHeld]:
-    """Counts a window's rows per topic-partition.
+    """Counts a window's rows for each topic-partition.
 
     Args:
-        batches: the table's rows, as they are read.
+        batches: the table's rows.
         columns: the metadata columns that each batch has, in these types or narrower ones.
-        metadata: their names in the table.
+        metadata: names of the metadata columns in the table.
         window: the window of the rows.
 
     Raises:
-        RefusedError, UnreachableError: as reading the batches does; or they have other columns.
+        RefusedError, UnreachableError: an error of reading the batches. RefusedError also if
+            they have other columns.
     """
-    import duckdb  # for verification alone
+    import duckdb  # imported here, because only verification needs it
 
     failed: list[Exception] = []
 
@@ -635,13 +660,13 @@ def _counted(
     count = _COUNT.format(**{name: quote_identifier(column) for name, column in metadata.items()})
     try:
         with duckdb.connect(config={"memory_limit": _MEMORY, "threads": "2"}) as connection:
-            # the bar would be written to stdout
+            # DuckDB writes the progress bar to stdout.
             connection.execute("SET enable_progress_bar = false")
             rows = pa.RecordBatchReader.from_batches(columns, picked())
             connection.register("coordinates", rows)
             return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
     except Exception as error:
-        if failed and isinstance(failed[0], WindrowError):  # DuckDB wraps it
+        if failed and isinstance(failed[0], WindrowError):  # DuckDB wraps the reader's error
             raise failed[0] from None
         if isinstance(failed[0] if failed else error, KeyError | pa.ArrowException):
             raise RefusedError(

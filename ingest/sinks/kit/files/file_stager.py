@@ -1,11 +1,11 @@
-"""Stages a split's rows: a stager on an executor writes them where nobody sees them. Picklable.
+"""Stages a split's rows: a stager on an executor writes them to a file that isn't visible yet.
 
-    layout    makes the staged batch of rows and their messages, the same for every sink
+    layout    makes a staged batch from rows and their messages, the same for every sink
     writer    writes such batches in a sink's format, and describes the file for the commit
-    stager    checks rows, gives them to the writer, and adds up their checksum
+    stager    checks rows, passes them to the writer, and adds up their checksum
 
-A file has a name that no other attempt uses. Nothing becomes visible here, and nothing is removed:
-another attempt may have committed a file.
+Layouts and factories of stagers are picklable. No other attempt uses a file's name. Nothing
+becomes visible here, and nothing is removed: another attempt may have committed a file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from windrow.ingest.sinks.kit.files.filesystem import Place, is_busy
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
-"""Rows are written as soon as either is reached: that bounds what a file holds in memory."""
+"""Rows are written as soon as one of the limits is reached. So little of a file is in memory."""
 
 File = TypeVar("File", bound=msgspec.Struct)
 File_co = TypeVar("File_co", bound=msgspec.Struct, covariant=True)
@@ -39,7 +39,11 @@ File_co = TypeVar("File_co", bound=msgspec.Struct, covariant=True)
 class RowLayout(msgspec.Struct, frozen=True):
     """Rows with their metadata columns, except the window's.
 
-    `attempt`: the one that stages them. `only_staged`: a column that only staged rows have.
+    Attributes:
+        rows: the columns of the rows.
+        metadata: the names of the metadata columns.
+        attempt: the attempt that stages the rows.
+        only_staged: a column that staged rows have, but not the table.
     """
 
     rows: pa.Schema
@@ -61,7 +65,7 @@ class RowLayout(msgspec.Struct, frozen=True):
 
         Raises:
             BugError: the rows have other columns than the table, their number isn't that of the
-                messages, or the table can't hold a value; quotes none.
+                messages, or the table can't hold a value. The error quotes no value.
         """
         if self.only_staged is not None and self.only_staged.name not in rows.schema.names:
             rows = rows.append_column(
@@ -76,7 +80,7 @@ class RowLayout(msgspec.Struct, frozen=True):
 
 
 class DeadLetterLayout(msgspec.Struct, frozen=True):
-    """Dead letters: whole messages, with the reasons why they were refused (`REASONS`)."""
+    """Dead letters: whole messages, with the reasons of their refusal (`REASONS`)."""
 
     attempt: str
     generation: int
@@ -89,11 +93,11 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The names of the metadata columns, whatever the table of rows calls them."""
+        """The names of the metadata columns. They don't depend on those of the table of rows."""
         return dict(DEFAULT)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Puts messages and reasons together.
+        """Joins messages and reasons.
 
         Raises:
             BugError: the reasons are not those of the messages.
@@ -107,20 +111,20 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
 
 
 Layout = RowLayout | DeadLetterLayout
-"""The columns of what a task stages: rows, or dead letters."""
+"""The columns of staged rows, or of staged dead letters."""
 
 
 @contextmanager
 def explain_write_errors(uri: str, split: Split, *, done: str = "committed") -> Iterator[None]:
-    """Turns errors of the disk into windrow's while a split is staged.
+    """Converts errors of the disk to windrow's, while a split is staged.
 
     Args:
-        uri: of the staged files.
-        split: the one that is staged.
-        done: the word for what surely didn't happen to the split.
+        uri: the place of the staged files.
+        split: the split that is staged.
+        done: the word for the step that surely didn't happen to the split.
 
     Raises:
-        UnreachableError: in place of the system's error.
+        UnreachableError: the operating system raised an error.
     """
     try:
         yield
@@ -145,7 +149,7 @@ def explain_write_errors(uri: str, split: Split, *, done: str = "committed") -> 
 
 
 class RowWriter(Protocol[File_co]):
-    """Writes rows into one file, in a sink's format."""
+    """A writer of rows into one file, in a sink's format."""
 
     def begin(self, out: pa.NativeFile) -> None:
         """Writes the file's header. Called once, first."""
@@ -157,21 +161,24 @@ class RowWriter(Protocol[File_co]):
         """Writes the file's footer; the caller closes the file."""
 
     def describe(self, path: str, size: int, rows: int) -> File_co:
-        """Describes the file for the commit: small, JSON, safe to lose. Called last."""
+        """Describes the file for the commit. Called last.
+
+        The description is small, JSON, and may be lost.
+        """
 
 
 class GrowingFile(Generic[File]):
-    """A file that is written in groups of rows, one of which is in memory.
+    """A file that is written in groups of rows. One group is in memory.
 
-    It is created with its first batch, so a split without rows makes none.
+    It is created with its first batch, so a split without rows creates no file.
 
     Args:
-        place: the folder.
-        path: the file's path in it, which nobody else uses.
-        writer: the format.
-        grouped: whether batches are collected to groups; else each is written at once.
-        durable: whether it must survive a loss of power; else its reader must check that it is
-            whole.
+        folder: the folder.
+        path: the file's path in it; no other file has this path.
+        writer: the writer of the format.
+        grouped: whether batches are collected to groups; else each batch is written at once.
+        durable: whether the file must survive a loss of power. Otherwise its reader must check
+            that it is complete.
     """
 
     def __init__(
@@ -194,7 +201,8 @@ class GrowingFile(Generic[File]):
         """Appends rows, with the same columns each time."""
         if self._out is None:
             out = self._folder.create(self._path)
-            # if this fails because the disk is full, there is nothing to end
+            # `_out` is set afterwards: if `begin` fails, for example on a full disk, there is
+            # nothing to end.
             self._writer.begin(out)
             self._out = out
         self.rows += batch.num_rows
@@ -220,7 +228,7 @@ class GrowingFile(Generic[File]):
         )
 
     def abandon(self) -> None:
-        """Closes the file without a result. On a full disk closing fails as writing did."""
+        """Closes the file without a result. On a full disk closing fails, as writing did."""
         self._waiting.clear()
         with suppress(OSError, RuntimeError, pa.ArrowException):
             if self._out is not None:
@@ -244,7 +252,7 @@ class FileStager(Generic[File]):
     """
 
     done = "committed"
-    """The word for what surely didn't happen to a split whose file can't be written."""
+    """The word for the step that surely didn't happen to a split whose file can't be written."""
 
     def __init__(self, uri: str, layout: Layout, split: Split, file: GrowingFile[File]) -> None:
         self._uri, self._layout, self._split, self._file = uri, layout, split, file
@@ -275,25 +283,28 @@ class FileStager(Generic[File]):
         )
 
     def discard(self) -> None:
-        """Closes the file without a result. It stays: a sweep removes it."""
+        """Closes the file without a result. The file stays until a sweep removes it."""
         self._file.abandon()
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """Converts a staged batch for the file; refuses rows that it can't hold."""
+        """Converts a staged batch for the file; refuses rows that the file can't hold."""
         del messages
         return batch
 
     def _unstorable(
         self, message: str, advice: str, messages: pa.RecordBatch, rows: Sequence[int]
     ) -> UnstorableRowsError:
-        """The error for rows that the file can't hold, at the message of the first one."""
+        """Returns the error for rows that the file can't hold, with the offset of the first row."""
         offset = messages["offset"][rows[0]].as_py()
         position = self._split.topic, self._split.partition, offset
         return UnstorableRowsError(message, "stage", advice, *position, rows)
 
 
 class TextStager(FileStager[File]):
-    """Stages rows of a table whose dates and times are text, and refuses what has none."""
+    """Stages rows of a table whose dates and times are texts.
+
+    It refuses dates and times that have no text.
+    """
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         refusal = find_outside_calendar(dict(zip(batch.schema.names, batch.columns, strict=True)))
@@ -309,6 +320,7 @@ class TextStager(FileStager[File]):
 def _refuse_unlike(
     rows: pa.RecordBatch, messages: pa.RecordBatch, expected: pa.Schema, split: Split
 ) -> None:
+    """Refuses rows with other columns than expected, or with another number than the messages."""
     if rows.schema.names != expected.names or rows.num_rows != messages.num_rows:
         message = (
             f"{format_count(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
@@ -318,6 +330,7 @@ def _refuse_unlike(
 
 
 def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.RecordBatch:
+    """Casts columns to the table's types, and refuses nulls in columns that allow none."""
     fitted = []
     for array, field in zip(arrays, schema, strict=True):
         if array.null_count and not field.nullable:
@@ -330,18 +343,23 @@ def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.R
 
 
 def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
+    """Casts a column to the table's type.
+
+    Raises:
+        BugError: the type or a value doesn't fit.
+    """
     if array.type == field.type:
         return array
     misfit = _misfit(
         f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split
     )
-    # Arrow would round it, even to infinity, without an error
+    # Arrow's cast would round the value, even to infinity, without an error.
     if pa.types.is_floating(array.type) and array.type != pa.float32():
         raise misfit
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # the error's own text may quote a value
+        # Arrow's error isn't shown, because its text may quote a value.
         raise misfit from None
 
 

@@ -1,4 +1,4 @@
-"""Files below a table's place, on a disk or in an object store: staged ones, receipts, logs."""
+"""Files in a table's folder, on a disk or in an object store: staged files, receipts, logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.ingest.settings.paths import WAY_OUT, home, is_url, secret_part, wi
 from windrow.ingest.waiting import waiting_for
 
 _STORES = ("s3", "hdfs")
-"""The schemes that Arrow, which stages, and Delta, which commits, both know."""
+"""The schemes that both Arrow, which stages, and Delta, which commits, know."""
 
 _FORMS = (
     "Write a path, or a URI that begins with file://, s3:// or hdfs://: of object stores S3, and"
@@ -59,16 +59,22 @@ _BUSY = re.compile(
     r"|status code: (429|5\d\d)\b"
     r"|^(429|5\d\d|SlowDown|ServiceUnavailable|InternalError|InternalFailure)$"
 )
-"""The codes of Arrow's client, deltalake's and boto3, none of which can be the name of a file."""
+"""The codes of Arrow's client, deltalake's and boto3's. None of them can be the name of a file."""
 
 
 def is_busy(error: str) -> bool:
-    """Returns whether an error's text says that a store has too much to do, or fails for now."""
+    """Returns whether an error's text says that a store is overloaded, or fails temporarily."""
     return _BUSY.search(error) is not None
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file below a place: its relative path, its size in bytes, the time of its last write."""
+    """A file in a place.
+
+    Attributes:
+        path: the path, relative to the place.
+        size: the size in bytes.
+        modified: the time of the last write.
+    """
 
     path: str
     size: int
@@ -83,12 +89,14 @@ class ListedFile(msgspec.Struct, frozen=True):
 def is_disk_full(error: str) -> bool:
     """Returns whether an error's text says that a disk has no room or a quota is used up.
 
-    For errors of libraries without their number, in the words of Rust, Python and SQLite.
+    It is for errors of libraries that don't have the error's number. It knows the words of
+    Rust, Python and SQLite.
     """
     return any(words in error for words in _NO_ROOM)
 
 
 def _local(uri: str, setting: str) -> str:
+    """Returns the path of a file:// URI."""
     try:
         return str(fs.FileSystem.from_uri(uri)[1])
     except pa.ArrowInvalid as error:
@@ -96,12 +104,12 @@ def _local(uri: str, setting: str) -> str:
 
 
 def epoch_millis(moment: datetime) -> int:
-    """Epoch milliseconds, rounded down."""
+    """Converts an instant to epoch milliseconds, rounded down."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 class Place:
-    """A folder, local or in an object store, by `pyarrow.fs`; opened at the first use.
+    """A folder on a disk or in an object store, by `pyarrow.fs`. It is opened at the first use.
 
     All paths are relative to it. All methods raise SpecError if no such place can exist, and
     UnreachableError if reading or writing fails.
@@ -112,13 +120,15 @@ class Place:
 
     @classmethod
     def normalized(cls, uri: str, setting: str = "sink.path") -> Place:
-        """Makes a place of what a spec says: an absolute path if it is local, else the URI. No I/O.
+        """Makes a place from a spec's text: an absolute path if it is local, else the URI. No I/O.
 
-        `setting`: its name, for messages.
+        Args:
+            uri: the text.
+            setting: the setting's name, for messages.
 
         Raises:
-            SpecError: no table can be there, or the URI may have a secret, which would get into
-                plans and receipts.
+            SpecError: no table can be there, or the URI may hold a secret, which plans and
+                receipts would show.
         """
         secret = secret_part(uri)
         if secret is not None:
@@ -167,14 +177,14 @@ class Place:
         )
 
     def is_same_table(self, folder: Place) -> bool:
-        """Returns whether two places are the same for the table and for its dead letters.
+        """Returns whether two places are the same, and so are those of their dead letters.
 
-        A link may lead to the table only, and not to the table of its dead letters.
+        A link may lead to the table, but not to the table of its dead letters.
         """
         return self.is_same(folder) and self.dead.is_same(folder.dead)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Announces that an object store is waited for: its clients retry for long, silently."""
+        """Logs a message if an object store takes long, because its clients retry silently."""
         sought = ", and for credentials: AWS_ACCESS_KEY_ID isn't set" * (
             self.uri.startswith("s3:") and "AWS_ACCESS_KEY_ID" not in os.environ
         )
@@ -185,13 +195,17 @@ class Place:
         )
 
     def advice(self, reason: str) -> str:
-        """The advice where it can't be read or written; `reason`: its client's words."""
+        """Returns the advice about a place that can't be read or written.
+
+        Args:
+            reason: the error of the place's client, in words.
+        """
         if is_busy(reason):
             return "The store refuses it for now; nothing has to be changed: run this again later."
         return _CHECK_S3 if self.uri.startswith("s3:") else _CHECK
 
     def other_kind_error(self) -> SpecError:
-        """The error for a place that has a table of another kind."""
+        """Returns the error for a place that has a table of another kind."""
         return SpecError(
             f"at {self.uri} lies a table of another kind",
             "setup",
@@ -199,12 +213,13 @@ class Place:
         )
 
     def log_gone_error(self, log: str, folder: str, files: str) -> DamagedError:
-        """The error for a table whose log is gone while files of it are left.
+        """Returns the error for a table whose log is gone while files of it are left.
 
         Args:
-            log: what is gone: the name of a folder or file.
-            folder: the one that is to be restored from a backup.
-            files: what is left, and is to be removed where the table was removed for good.
+            log: the name of the folder or file that is gone.
+            folder: the folder to restore from a backup.
+            files: the files that are left. They must be removed if the table was removed on
+                purpose.
         """
         return DamagedError(
             f"the log of {self.uri} ({log}) is gone, and files of rows are left",
@@ -214,20 +229,21 @@ class Place:
         )
 
     def filesystem(self) -> fs.FileSystem:
-        """Arrow's file system with this folder as its root."""
+        """Returns Arrow's file system with this folder as its root."""
         with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
         """Opens a new file for writing, and creates its folders. Close it, then `finish` it.
 
-        Nobody else uses its path. On a disk it has another name until it is finished, so the time
-        of a file under its own name never changes. Else a sweep could lose rows:
+        No other file has its path. On a disk the file has another name until it is finished, so
+        the time of a file under its own name never changes. Otherwise a sweep could lose rows:
 
-            1 A begins to write, and is stopped for a week.
-            2 A sweep sees that the file is old, and notes in the table that it is given up.
-            3 A wakes, closes the file, and sees that it is younger than the note.
-            4 The sweep removes the file.   5 A commits a file that doesn't exist.
+        1. A begins to write, and is stopped for a week.
+        2. A sweep sees that the file is old, and notes in the table that it is given up.
+        3. A continues, closes the file, and sees that it is younger than the note.
+        4. The sweep removes the file.
+        5. A commits a file that doesn't exist.
         """
         with self._explained(path):
             return self.open_output(self._draft(path))
@@ -236,7 +252,7 @@ class Place:
         """Gives a created and closed file its name, and returns its size.
 
         Args:
-            path: the file's.
+            path: the file's path.
             durable: whether to sync it.
 
         Raises:
@@ -260,7 +276,7 @@ class Place:
     def fsync(self, path: str) -> int:
         """Syncs a closed file on a disk, and returns its size in bytes.
 
-        Else a log could survive a loss of power, but not the files that it names.
+        Without that, a log could survive a loss of power, but not the files that it names.
         """
         with self._explained(path):
             full = self._full(path)
@@ -270,7 +286,7 @@ class Place:
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
-        """Writes a small file that is named by its content, whole or not at all.
+        """Writes a small file whose name is a digest of its content, whole or not at all.
 
         A file with this content stays; a damaged one is replaced.
         """
@@ -281,10 +297,10 @@ class Place:
             self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """Puts a small file on a local disk under a name that isn't taken, and syncs both.
+        """Puts a small file on a local disk under a name that doesn't exist yet, and syncs both.
 
         Raises:
-            FileExistsError: the name is taken.
+            FileExistsError: the name exists.
             OSError: it can't be written, or the disk has no hard links.
         """
         full, drafts = Path(self._full(path)), Path(self._full(_DRAFTS))
@@ -302,9 +318,10 @@ class Place:
             draft.unlink(missing_ok=True)
 
     def _write(self, path: str, content: bytes) -> None:
+        """Writes a file. It has another name until it is complete, if others could read it."""
         draft = self._draft(path)
         if draft != path:
-            # others may put the same file now
+            # another process may write the same file at the same time
             draft = f"{path}.{uuid.uuid4().hex}.tmp"
         with self.open_output(draft) as out:
             out.write(content)
@@ -314,15 +331,15 @@ class Place:
             self.fsync(path)
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """Opens a file for writing, in folders that are made where they are missing."""
+        """Opens a file for writing, and creates missing folders."""
         full = self._full(path)
-        # an object store has no folders
+        # Only a disk needs the folder first.
         if self.is_local:
             _make_folders(Path(full).parent)
         return self._fs.open_output_stream(full, compression=None)
 
     def get(self, path: str) -> bytes:
-        """The whole content of a file.
+        """Returns the whole content of a file.
 
         Raises:
             FileNotFoundError: it doesn't exist.
@@ -334,28 +351,28 @@ class Place:
             return bytes(source.read())
 
     def names(self, folder: str) -> set[str]:
-        """The names of the files in a folder; none if it doesn't exist."""
+        """Returns the names of the files in a folder; none if it doesn't exist."""
         with self._explained(folder):
             if not self.is_local:
                 return {f.base_name for f in self._below(folder, recursive=False)}
             with suppress(FileNotFoundError), os.scandir(self._full(folder)) as listed:
-                # Arrow asks for each one's size, which takes ten times as long
+                # not by Arrow, which asks for the size of each file: that takes ten times as long
                 return {entry.name for entry in listed if entry.is_file()}
         return set()
 
     def folders(self, folder: str) -> set[str]:
-        """The names of the folders in a folder; none if it doesn't exist."""
+        """Returns the names of the folders in a folder; none if it doesn't exist."""
         infos = self._listed(folder, recursive=False)
         return {info.base_name for info in infos if info.type == fs.FileType.Directory}
 
     def walk(self, folder: str) -> Iterator[ListedFile]:
-        """All files below a folder."""
+        """Yields all files in a folder and its subfolders."""
         for f in self._below(folder, recursive=True):
             if f.mtime is not None:
                 yield ListedFile(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
 
     def stat_files(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
-        """The size and time of each file; None for one that doesn't exist."""
+        """Returns the size and time of each file; None for a file that doesn't exist."""
         requested_paths = list(paths)
         with self._explained(""):
             infos = self._fs.get_file_info([self._full(p) for p in requested_paths])
@@ -373,22 +390,28 @@ class Place:
         return [f for f in self._listed(folder, recursive=recursive) if f.type == fs.FileType.File]
 
     def _listed(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
-        """All that lies in a folder, or below it; nothing if it doesn't exist."""
+        """Returns the entries of a folder, or also of its subfolders; none if it doesn't exist."""
         selector = fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive)
         with self._explained(folder):
-            # 1. Arrow finds no folder. 2. Another run makes it. 3. Arrow asks whether it is there,
-            # and since it is, raises that there was none. 4. Nobody removes it: now it is found.
+            # A race in Arrow, for which it is asked twice:
+            # 1. Arrow finds no folder.
+            # 2. Another run creates the folder.
+            # 3. Arrow asks whether the folder exists. As it does, Arrow raises FileNotFoundError.
+            # 4. Folders are never removed, so the second question finds it.
             with suppress(FileNotFoundError):
                 return list(self._fs.get_file_info(selector))
             return list(self._fs.get_file_info(selector))
 
     def _draft(self, path: str) -> str:
-        """The name of a file while it is written: another one where others could read it."""
+        """Returns the name of a file while it is written.
+
+        It is another name if other processes could read the incomplete file.
+        """
         return f"{path}.tmp" if self._fs.type_name in {"local", "hdfs"} else path
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        """Arrow's file system and the root in it; may ask the network for an object store."""
+        """Arrow's file system and the root in it. For an object store it may use the network."""
         try:
             with self.waiting():
                 filesystem, root = fs.FileSystem.from_uri(self.uri)
@@ -412,17 +435,19 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """True if it is on a disk of this machine, or mounted like one."""
+        """Whether the place is on a disk of this machine, or mounted like one."""
         return isinstance(self._fs, fs.LocalFileSystem)
 
     @contextmanager
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
-        """Turns Arrow's and the system's errors into windrow's.
+        """Converts Arrow's and the operating system's errors to windrow's.
 
-        `or_missing`: leave FileNotFoundError as it is.
+        Args:
+            path: the path that is read or written.
+            or_missing: leave FileNotFoundError as it is.
         """
         where = f"{without_secrets(self.uri)}/{path}".rstrip("/")
-        # opens the place here, because that announces its own wait
+        # Opens the place first: `_opened` logs its own wait.
         assert self._opened
         try:
             with self.waiting():

@@ -1,4 +1,4 @@
-"""Writes Parquet files by row groups, and reads them back in batches of bounded size."""
+"""Writes Parquet files in row groups, and reads them in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from windrow.ingest.sinks.kit.files.staged_files import RowFile
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20
-"""The limits of a batch: rows, and about as many bytes, by the mean of its row group."""
+"""The limits of a batch: rows, and about as many bytes, by the mean row size of its row group."""
 
 _BUFFER = 64 << 10
-"""The bytes of a column that are read ahead. Without a buffer a whole column chunk would be."""
+"""The bytes of a column that are read ahead. Without a buffer a whole column chunk is read."""
 
 
 def read_batches(
@@ -26,7 +26,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Reads the rows of one file, or some of its columns.
 
-    Raises (when read):
+    Raises (when the rows are read):
         RefusedError: the file is gone or damaged.
         UnreachableError: it can't be read.
     """
@@ -35,7 +35,10 @@ def read_batches(
 
 
 def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Reads the file's own columns: later ones of the table add nothing to a checksum."""
+    """Yields the rows of a file, with the file's own columns.
+
+    Columns that the table got later add nothing to a checksum.
+    """
     with pq.ParquetFile(
         source,
         buffer_size=_BUFFER,
@@ -50,7 +53,12 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
 
 
 def rows_per_batch(rows: int, size: int) -> int:
-    """The most rows of a batch of bounded size, if `rows` rows have `size` bytes together."""
+    """Returns the most rows of a batch of bounded size.
+
+    Args:
+        rows: number of rows of the whole.
+        size: their size in bytes.
+    """
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
@@ -58,9 +66,9 @@ class ParquetRowWriter:
     """Writes rows in Parquet for the readers of table formats (`file_stager.RowWriter`).
 
     Args:
-        columns: of the file.
+        columns: the columns of the file.
         metadata: the names of the metadata columns.
-        compression: of its pages.
+        compression: the compression of its pages.
         options: more arguments of Arrow's writer.
     """
 
@@ -77,8 +85,8 @@ class ParquetRowWriter:
         self._writer: pq.ParquetWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        # Dictionaries of numbers only cost time. Offsets and timestamps rise nearly evenly, so
-        # their differences take next to no room.
+        # Dictionaries of numbers cost time and save nothing. Offsets and timestamps increase
+        # nearly evenly, so their differences need almost no room.
         steps = {
             self.metadata[name]: "DELTA_BINARY_PACKED"
             for name in ("offset", "timestamp")
@@ -111,9 +119,9 @@ class ParquetRowWriter:
 
 
 def end(writer: pq.ParquetWriter) -> None:
-    """Closes a writer, and keeps it from trying again when it is collected as garbage.
+    """Closes a writer, and prevents a second close by the garbage collector.
 
-    It would do so if the disk was full.
+    Without that it would close the writer again if the disk was full.
     """
     try:
         writer.close()
@@ -123,7 +131,7 @@ def end(writer: pq.ParquetWriter) -> None:
 
 @contextmanager
 def explain_file_errors(path: str) -> Iterator[None]:
-    """Turns the errors of reading a file into windrow's: it is gone, damaged or can't be read."""
+    """Converts the errors of reading a file to windrow's: it is gone, damaged or can't be read."""
     try:
         yield
     except WindrowError:
@@ -135,10 +143,10 @@ def explain_file_errors(path: str) -> Iterator[None]:
         LookupError,
         ValueError,
     ) as error:
-        # a flipped bit may lead to any of these
+        # A flipped bit in the file can cause any of these errors.
         raise _unreadable_error(path, error) from error
     except OSError as error:
-        # Parquet's own errors of pages and footers have no number
+        # Parquet's own errors about pages and footers have no errno.
         if error.errno is None:
             raise _unreadable_error(path, error) from error
         raise UnreachableError(

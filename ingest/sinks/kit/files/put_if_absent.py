@@ -1,7 +1,8 @@
-"""Puts small files under names that can be taken only once, for logs.
+"""Puts small files under names that can be used only once, for logs.
 
-On a disk by a hard link, in S3 by a conditional put. "Taken" may be the answer to the caller's own
-put, of which a first answer was lost. So after it the caller reads the log again.
+On a disk this is a hard link, in S3 a conditional put. "The name is taken" may be the answer to
+the caller's own put, if the first answer was lost. So the caller reads the log again after this
+answer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STORES = (
 
 
 class PutIfAbsent(ABC):
-    """Puts files under names that aren't taken, below a place."""
+    """Puts files below a place, under names that don't exist yet."""
 
     waits: ClassVar = STORE_WAITS
     """The seconds before each further try after a put that wasn't answered."""
@@ -48,8 +49,8 @@ class PutIfAbsent(ABC):
         """Puts a file, whole and durable.
 
         Raises:
-            FileExistsError: the name is taken; perhaps by this very put, whose answer was lost.
-            OSError: nobody knows whether the file was put.
+            FileExistsError: the name is taken, perhaps by this very put, whose answer was lost.
+            OSError: it is unknown whether the file was put.
         """
 
     @abstractmethod
@@ -57,14 +58,16 @@ class PutIfAbsent(ABC):
         """Puts an existing file again, if a store might ignore the condition.
 
         Raises:
-            SpecError: it was put, so any other file could be overwritten; or putting isn't allowed.
+            SpecError: the store overwrote the file, so it could overwrite any file; or putting
+                isn't allowed.
             UnreachableError: the store doesn't answer.
         """
 
     def retry(self, step: Callable[[], None]) -> None:
-        """Does a step before the first commit below the place, again after errors that may pass.
+        """Runs a step before the first commit below the place, again after temporary errors.
 
-        `step`: may be done more than once.
+        Args:
+            step: the step; it may be run more than once.
 
         Raises:
             SpecError, UnreachableError: the error of `refusal`.
@@ -80,10 +83,10 @@ class PutIfAbsent(ABC):
 
 
 def put_if_absent(folder: Place) -> PutIfAbsent:
-    """Chooses the way to put by a place's scheme.
+    """Chooses the way to put, by a place's scheme.
 
     Raises:
-        SpecError: no name can be taken only once there.
+        SpecError: names there can't be restricted to one use.
     """
     uri = folder.uri
     if uri.startswith(_S3):
@@ -99,7 +102,7 @@ def put_if_absent(folder: Place) -> PutIfAbsent:
 
 
 def refusal(folder: Place, error: OSError) -> SpecError | UnreachableError:
-    """The error for a first put that failed: a SpecError if a person has to act."""
+    """Returns the error for a first put that failed: a SpecError if a person must act."""
     uri, reason = folder.uri, error.strerror or str(error)
     if error.errno in _NO_PROMISE:
         return SpecError(
@@ -121,18 +124,18 @@ def refusal(folder: Place, error: OSError) -> SpecError | UnreachableError:
 
 
 class HardLinks(PutIfAbsent):
-    """Puts on a disk: a synced draft gets its name by a hard link."""
+    """Puts files on a disk: a synced draft gets its name by a hard link."""
 
     def put(self, path: str, content: bytes) -> None:
         """Puts a file."""
         self.folder.put_new(path, content)
 
     def check(self, path: str, content: bytes) -> None:
-        """Does nothing: a link never ignores a taken name."""
+        """Does nothing: a hard link never replaces an existing file."""
 
 
 class S3Puts(PutIfAbsent):
-    """Puts in S3, and stores with its API: a put fails if the object exists.
+    """Puts objects in S3, and in stores with its API: a put fails if the object exists.
 
     Raises:
         SpecError: boto3 isn't installed.
@@ -150,14 +153,14 @@ class S3Puts(PutIfAbsent):
         self._bucket, _, self._prefix = folder.uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
-        """Puts an object. It is sent once: a retry of the client could find its own object."""
+        """Puts an object. The request is sent once, because a retry could find its own object."""
         with self._explained(path):
             s3_client().put_object(
                 Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
             )
 
     def check(self, path: str, content: bytes) -> None:
-        """Puts an existing object again: a store that doesn't know the condition ignores it."""
+        """Puts an existing object again. A store that ignores the condition overwrites it."""
 
         def put() -> None:
             with suppress(FileExistsError):
@@ -167,11 +170,15 @@ class S3Puts(PutIfAbsent):
         self.retry(put)
 
     def try_place(self) -> None:
-        """Puts a trial file twice, and deletes it; raises as `check`."""
+        """Puts a trial file twice, and deletes it.
+
+        Raises:
+            SpecError, UnreachableError: as `check`.
+        """
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
-            # an earlier try may have arrived
+            # An earlier try may have arrived, and then the file exists.
             with suppress(FileExistsError):
                 self.put(path, b"")
 
@@ -179,7 +186,7 @@ class S3Puts(PutIfAbsent):
         try:
             self.check(path, b"")
         except BaseException:
-            # the first error is the one to raise
+            # The error of the check is raised, not that of the deletion.
             with suppress(OSError):
                 self._delete(path)
             raise
@@ -194,7 +201,7 @@ class S3Puts(PutIfAbsent):
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
-        """Turns the client's errors into those of the operating system."""
+        """Converts the client's errors to those of the operating system."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -203,11 +210,14 @@ class S3Puts(PutIfAbsent):
         except ClientError as error:
             raise self._as_os_error(path, error) from error
         except BotoCoreError as error:
-            # its text names keys and addresses, so only its type is shown
+            # The error's text has keys and addresses, so only its type is shown.
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def _as_os_error(self, path: str, error: ClientError) -> OSError:
-        """The error for an answer other than "done"; 409 means that the name was being put."""
+        """Returns the error for an error response of the store.
+
+        Status 409 means that another put of the same name was in progress.
+        """
         code = error.response["Error"].get("Code", "")
         status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if status == 412:
@@ -228,7 +238,7 @@ def has_s3() -> bool:
 
 @cache
 def s3_client() -> Any:
-    """The process's client, which finds credentials as the SDK does."""
+    """Returns the process's client, which finds credentials as the SDK does."""
     import boto3
     from botocore.config import Config
 

@@ -1,4 +1,4 @@
-"""Staged files: their names, their folders, and the check that they are still whole."""
+"""Staged files: their names, their folders, and the check that they are complete."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from windrow.ingest.settings.paths import without_secrets
 from windrow.ingest.sinks.kit.files.filesystem import Place, epoch_millis
 
 DATA_FOLDER = "data"
-"""The folder of a table's data files, in which most stores stage."""
+"""The folder of a table's data files. Most stores stage in it."""
 
 SWEPT = "swept"
-"""A note: staged files that were last written until this instant, in epoch milliseconds, were given
-up by a sweep, so no commit may name them.
+"""The name of a sweep's note. Its value is an instant in epoch milliseconds.
+
+Staged files with a last write until then are given up, so no commit may name them.
 """
 
 LEAST_GRACE = timedelta(hours=1)
-"""The shortest grace period: longer than any run takes between two files."""
+"""The shortest grace period. No run takes longer between two files."""
 
 
 def to_safe_name(text: str) -> str:
-    """Turns a text into a part of a file name: readable, and never the same for two texts."""
+    """Converts a text to a part of a file name: readable, and different for different texts."""
     readable = re.sub(r"[^A-Za-z0-9-]", "_", text)[:40]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def staged_path(folder: str, attempt: str, ending: str = "parquet") -> str:
-    """Makes a path for a file of an attempt, below a table: no other call makes the same one.
+    """Makes a path for a file of an attempt, below a table. No other call makes the same path.
 
     It needs no escaping in a URL.
     """
@@ -43,12 +44,12 @@ def staged_path(folder: str, attempt: str, ending: str = "parquet") -> str:
 
 
 def window_folder(window_key: str, folder: str = DATA_FOLDER) -> str:
-    """The folder of the files that are staged for a window."""
+    """Returns the folder of the files that are staged for a window."""
     return f"{folder}/{window_key.replace(':', '').replace('-', '')}"
 
 
 def cutoff_of(older_than: timedelta) -> int:
-    """The instant, in epoch milliseconds, before which staged files may be removed.
+    """Returns the instant, in epoch milliseconds, before which staged files may be removed.
 
     Raises:
         ValueError: the grace period is too short.
@@ -63,7 +64,13 @@ def cutoff_of(older_than: timedelta) -> int:
 
 
 class RowFile(msgspec.Struct, frozen=True):
-    """A file of rows: its path below the table, its size in bytes, its number of rows."""
+    """A file of rows.
+
+    Attributes:
+        path: the path below the table.
+        size: the size in bytes.
+        rows: number of rows.
+    """
 
     path: str
     size: int
@@ -83,35 +90,35 @@ class HasSize(Protocol):
 
 
 class HasNotes(Protocol):
-    """A state of a table, as far as staged files need it (`table_store.TableState`)."""
+    """The part of a table's state that staged files need (`table_store.TableState`)."""
 
     def note(self, name: str, /) -> int | None:
-        """The value of a note; None if it was never put."""
+        """Returns the value of a note; None if it was never put."""
 
 
 File_co = TypeVar("File_co", bound=HasSize, covariant=True)
 
 
 class StagedFiles(Generic[File_co]):
-    """The files that a store's stagers keep until a commit.
+    """The files that a store's stagers write and that stay until a commit.
 
     Args:
-        uri: the place that they are below.
+        uri: the place of the files.
         folders: the folders in it with files of attempts.
-        file: the type of a file's description; a committable is one of them in JSON.
-        place: the same place, if it isn't opened by its URI.
-        consumed: whether a commit copies the rows out. Then the files can be removed right after
-            it, and a missing file fails the copy. Else the files become the table's: they must be
-            checked before a commit names them, and a sweep must note in the table what it gives up
-            before it removes anything.
-        opened: makes a place of a URI below it for tasks: picklable, without secrets.
+        file: the type of a file's description. A committable is such a description in JSON.
+        folder: the same place, if it isn't opened by its URI.
+        consumed: whether a commit copies the rows out. If so, the files can be removed right
+            after it, and the copy of a missing file fails. If not, the files become the
+            table's: a commit must check them before it names them, and a sweep must put a note
+            into the table before it removes files.
+        opened: makes a place from a URI below it, for tasks. It is picklable, without secrets.
     """
 
     do_if_gone = (
         "Nothing was committed; run the window again. Did somebody, or a vacuum with no retention,"
         " remove them? Tasks on other machines must write to the same place."
     )
-    """The advice where files are gone or cut short."""
+    """The advice about files that are gone or cut short."""
 
     def __init__(
         self,
@@ -128,29 +135,29 @@ class StagedFiles(Generic[File_co]):
         self._file, self._opened = file, opened
 
     def progress_folder(self) -> Place:
-        """The folder of the files that say how far tasks have read; a sweep finds it.
+        """Returns the folder of the files in which tasks note their progress. A sweep finds it.
 
-        Who reads a folder of rows passes over what begins with an underscore.
+        Readers of a folder of rows skip names that begin with an underscore.
         """
         return self._opened(f"{self.uri}/{self.folders[0]}/_progress")
 
     def decode_committables(self, committables: Iterable[str]) -> list[File_co]:
-        """The files that committables name."""
+        """Returns the files that committables name."""
         return [msgspec.json.decode(word, type=self._file) for word in committables]
 
     def refuse_gone(self, files: Iterable[HasSize], state: HasNotes | None = None) -> None:
         """Refuses staged files that are gone, cut short or given up, before a commit names them.
 
-        A vacuum without its grace period removes staged files, too: a commit that named them would
+        A vacuum without a grace period removes staged files too. A commit that named them would
         lose their rows.
 
         Args:
             files: the files to commit.
-            state: the state that the commit is made on, whose note says which files are given up;
+            state: the state that the commit changes. Its note says which files are given up.
                 None if a sweep needs no note.
 
         Raises:
-            RefusedError: says how many are gone, cut short or given up.
+            RefusedError: there are such files; the error says how many.
         """
         expected_files = list(files)
         file_by_path = self.folder.stat_files(f.path for f in expected_files)
@@ -188,12 +195,12 @@ class StagedFiles(Generic[File_co]):
             )
 
     def written(self) -> dict[str, int]:
-        """The path of each file, with the instant of its last write in epoch milliseconds."""
+        """Returns the path of each file, with its last write in epoch milliseconds."""
         files = (file for folder in self.folders for file in self.folder.walk(folder))
         return {file.path: file.modified_millis for file in files}
 
     def written_until(self, cutoff: int) -> dict[str, int]:
-        """The files of `written` until an instant, in the order of their paths."""
+        """Returns the files of `written` with a last write until an instant, sorted by path."""
         return {
             path: modified_millis
             for path, modified_millis in sorted(self.written().items())
@@ -201,7 +208,12 @@ class StagedFiles(Generic[File_co]):
         }
 
     def remove(self, paths: Iterable[str], *, dry_run: bool = False) -> list[str]:
-        """Removes files, and returns their URIs. `dry_run`: removes nothing."""
+        """Removes files, and returns their URIs.
+
+        Args:
+            paths: the paths of the files.
+            dry_run: remove nothing.
+        """
         removed = list(paths)
         for path in () if dry_run else removed:
             self.folder.remove(path)
@@ -210,16 +222,16 @@ class StagedFiles(Generic[File_co]):
     def remove_consumed(self, committables: Iterable[str]) -> None:
         """Removes files whose rows a commit has copied out.
 
-        Files that can't be removed are left to a sweep.
+        A sweep removes the files that can't be removed now.
         """
         if self.consumed:
             with suppress(UnreachableError):
                 self.remove(file.path for file in self.decode_committables(committables))
 
     def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
-        """Removes all old files, whose rows a commit would copy out, and returns their URIs.
+        """Removes all old files whose rows a commit would copy out, and returns their URIs.
 
-        A commit whose files are gone is refused, so no table has to be asked.
+        A commit whose files are gone is refused, so no table must be asked.
 
         Raises:
             ValueError: the grace period is too short.

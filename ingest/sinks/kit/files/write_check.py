@@ -1,4 +1,4 @@
-"""Checks whether a table can be written at a place, and names the user who may not."""
+"""Checks whether a table can be written at a place, and names the user who may not write."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
     """Refuses a place where a table can't be written.
 
-    For a local table it creates a file without a name in the nearest existing folder. A full disk
-    passes, because it may have room later. In S3 it puts a file twice on condition and deletes it,
-    if the extra `s3` is installed. Other object stores aren't checked.
+    For a local table it creates a file without a name in the nearest existing folder. A full
+    disk passes, because it may have room later. In S3 it puts a file twice on condition and
+    deletes it, if the extra `s3` is installed. Other object stores aren't checked.
 
     Args:
-        uri: the table's place, or that of its warehouse.
+        uri: the place of the table, or of its warehouse.
         setting: the spec's setting that names the place.
 
     Raises:
-        SpecError: names the user, the folder and its owner; or what a store lacks.
+        SpecError: the place can't be written. The error names the user, the folder and its
+            owner, or the feature that a store lacks.
         UnreachableError: a store doesn't answer.
     """
     if uri.startswith("s3://") and has_s3():
@@ -64,5 +65,5 @@ def _name(user: int) -> str:
     try:
         return f"user {getpwuid(user).pw_name}"
     except KeyError:
-        # a container's user may have no name
+        # In a container a user may have no name.
         return f"user {user}"

@@ -1,7 +1,7 @@
-"""The pictures of docs/benchmark.md. Runs in an environment of its own, which has matplotlib.
+"""Draws the pictures of docs/benchmark.md, in its own environment with matplotlib.
 
-python plot.py < FIGURES.json      {"out": path, "panels": [{"title", "bars": [[label,
-value, least, most, ours]]} or {"title", "x", "y"}]}
+python plot.py < FIGURES.json      {"out": path, "panels": [{"title", "bars": [[label, value,
+least, most, ours]]} or {"title", "x", "y"}]}
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ mpl.rcParams.update(
     }
 )
 
-import matplotlib.pyplot as plt  # after the choice of what it draws with  # noqa: E402
+import matplotlib.pyplot as plt  # Imported after the choice of the backend.  # noqa: E402
 
 OURS, OTHERS = "#d95f02", "#7f8fa6"
 
 
 def bars(axes: Any, panel: dict[str, Any]) -> None:
-    """A bar a side, with its range."""
+    """Draws a bar for each side, with its range."""
     labels, values, lowest, highest, ours = zip(*panel["bars"], strict=True)
     errors = [
         [v - low for v, low in zip(values, lowest, strict=True)],
@@ -49,7 +49,7 @@ def bars(axes: Any, panel: dict[str, Any]) -> None:
 
 
 def line(axes: Any, panel: dict[str, Any]) -> None:
-    """Seconds by size, beside a line that is linear from the last point on down."""
+    """Draws seconds by size, and a linear line through the last point."""
     x, y = panel["x"], panel["y"]
     axes.loglog(x, y, "o-", color=OURS)
     axes.loglog(x, [y[-1] * size / x[-1] for size in x], ":", color=OTHERS, label="linear")
@@ -59,7 +59,7 @@ def line(axes: Any, panel: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """One file."""
+    """Reads the panels from stdin and writes one file."""
     instructions = json.load(sys.stdin)
     columns = min(3, len(instructions["panels"]))
     rows = -(-len(instructions["panels"]) // columns)

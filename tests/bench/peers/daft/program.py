@@ -1,9 +1,9 @@
-"""Daft's Kafka source. Runs in an environment of its own.
+"""Daft's Kafka source. It runs in its own environment.
 
 python program.py BOOTSTRAP      then a JSON job per line on stdin, an answer per line on stdout
 
-Jobs: `raw` reads and adds up the messages' bytes, so that values are looked at; `table`
-makes columns of JSON and writes them to Parquet.
+The job `raw` reads messages and sums their bytes, so that the values are accessed. The job
+`table` makes columns from JSON and writes them to Parquet.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import daft
 from daft import DataType, col
 
 MOST = 10_000
-"""Messages a batch, at most. The default of 1,024 makes more and smaller ones."""
+"""The most messages of a batch. The default of 1,024 makes more and smaller batches."""
 
 
 def chunk(stops: list[int]) -> int:
-    """A number of messages that divides every topic-partition's: Daft waits out a
-    timeout of 10 seconds for the rest of its last batch.
+    """Returns a number of messages that divides each topic-partition's number.
+
+    Daft waits for a timeout of 10 seconds if its last batch isn't full.
     """
     divisor = math.gcd(*stops)
     return max(size for size in range(1, MOST + 1) if divisor % size == 0)
@@ -38,7 +39,7 @@ TYPES = {
 
 
 def dtype(description: Any) -> DataType:
-    """Daft's type."""
+    """Returns Daft's type."""
     if isinstance(description, str):
         return TYPES[description]
     if "list" in description:
@@ -47,7 +48,7 @@ def dtype(description: Any) -> DataType:
 
 
 def main(bootstrap: str) -> None:
-    """Answer until stdin ends."""
+    """Answers jobs until stdin ends."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
@@ -68,7 +69,7 @@ def main(bootstrap: str) -> None:
             parsed.select(
                 *(col("r").get(name).alias(name) for name in names), "offset"
             ).write_parquet(job["out"])
-            row_count = job["rows"]  # the harness counts what was written
+            row_count = job["rows"]  # The harness counts the written rows.
         print(json.dumps({"rows": row_count}), flush=True)
 
 

@@ -1,9 +1,9 @@
-"""kcat, once per job: it writes all messages of a topic to nowhere, and ends.
+"""kcat, once for each job: it writes all messages of a topic to /dev/null, and ends.
 
-python program.py BOOTSTRAP FOLDER      then a JSON job per line on stdin, an answer per
-line on stdout
+python program.py BOOTSTRAP FOLDER      then a JSON job per line on stdin, an answer per line on
+stdout
 
-FOLDER: where its packages are unpacked.
+FOLDER is where its packages are unpacked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ END = re.compile(r"Reached end of topic \S+ \[\d+\] at offset (\d+)")
 
 
 def main(bootstrap: str, folder: str) -> None:
-    """Answer until stdin ends."""
+    """Answers jobs until stdin ends."""
     libraries = ":".join({str(path.parent) for path in Path(folder).rglob("*.so.*")})
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        # -C is an assigned consumer without a group, of all topic-partitions; -e ends
-        # it at their ends. A longer queue, as librdkafka's performance program has it,
-        # was a fifth faster here than the default.
+        # -C is a consumer without a group that is assigned all topic-partitions. -e ends it at
+        # their ends. The longer queue is that of librdkafka's performance program. It was a
+        # fifth faster here than the default.
         queue = ["-X", "queued.min.messages=1000000"]
         command = [
             f"{folder}/usr/bin/kcat",

@@ -1,11 +1,10 @@
-"""librdkafka's own performance program, once per job: it consumes all topic-partitions
-of a topic, and ends.
+"""librdkafka's own performance program, once for each job: it reads a topic and ends.
 
-python program.py BOOTSTRAP PROGRAM      then a JSON job per line on stdin, an answer
-per line on stdout
+python program.py BOOTSTRAP PROGRAM      then a JSON job per line on stdin, an answer per line
+on stdout
 
-Its seconds are those that it prints itself, from the first message to the last; CPU
-seconds are of the whole process.
+It prints its own seconds, from the first message to the last. The CPU seconds are those of the
+whole process.
 """
 
 from __future__ import annotations
@@ -19,17 +18,16 @@ SAID = re.compile(r"% (\d+) messages \((\d+) bytes\) consumed in (\d+)ms")
 
 
 def main(bootstrap: str, program: str) -> None:
-    """Answer until stdin ends."""
+    """Answers jobs until stdin ends."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         partitions = [
             word for partition in range(job["partitions"]) for word in ("-p", str(partition))
         ]
-        # -C reads by callback from one queue for all topic-partitions: faster here than
-        # -G, a consumer group, and than batches (-B). The program itself sets
-        # queued.min.messages to 1,000,000; the size of that queue is bounded by default
-        # at 64 MB.
+        # -C reads by callback from one queue for all topic-partitions. That was faster here
+        # than -G, a consumer group, and than batches (-B). The program itself sets
+        # queued.min.messages to 1,000,000. By default the queue is limited to 64 MB.
         command = [
             program,
             "-C",

@@ -1,18 +1,17 @@
 """Spark's functions for formats: `from_avro`, `from_csv`, `from_json`, and Protobuf in Python.
 
-In an environment of its own, with its jars.
+It runs in its own environment with its jars.
 
-python formats.py FORMAT PARQUET SCHEMA JARS_DIR RUNS      prints a JSON list: for each
-run its seconds
+python formats.py FORMAT PARQUET SCHEMA JARS_DIR RUNS      prints a JSON list of each run's
+seconds
 
-The messages are the column `value` of a Parquet file, taken into Spark's memory first.
-On one core; what is decoded goes to Spark's noop sink, which takes every column of
-every row. SCHEMA is Avro's JSON, a descriptor set in hexadecimal digits, or Spark's own
-words.
+The messages are the column `value` of a Parquet file, loaded into Spark's memory first. Spark
+has one core. The decoded rows go to Spark's noop sink, which reads every column of every row.
+SCHEMA is Avro's JSON, a descriptor set in hexadecimal digits, or Spark's DDL.
 
-The jar with Spark's `from_protobuf` isn't in every mirror of Maven's repository, so
-Protobuf is what a PySpark user writes without it: a function for `mapInArrow` with
-Google's library, which parses in C.
+The jar with Spark's `from_protobuf` isn't in every mirror of Maven's repository. So Protobuf is
+decoded as a PySpark user does it without the jar: by a function for `mapInArrow` with Google's
+library, which parses in C.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ ORDER = (
 
 
 def of_protobuf(values: DataFrame, schema: str) -> DataFrame:
-    """Orders by Google's library."""
+    """Returns orders that Google's library decodes."""
 
     def parsed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pool = descriptor_pool.DescriptorPool()
@@ -71,15 +70,14 @@ def of_protobuf(values: DataFrame, schema: str) -> DataFrame:
 
 
 def main(kind: str, messages: str, schema: str, jars: str, runs: str) -> None:
-    """Decode them again and again: the first runs warm up."""
+    """Decodes the messages repeatedly. The first runs warm up."""
     builder = SparkSession.builder.master("local[1]").config(
         "spark.jars", ",".join(map(str, Path(jars).glob("*.jar")))
     )
     for name, value in {
-        "spark.ui.enabled": "false",  # nobody looks, and it costs a server
+        "spark.ui.enabled": "false",  # not needed, and a server costs time
         "spark.ui.showConsoleProgress": "false",
-        # in local mode tasks run in the driver; its default of 1 GB can't hold the
-        # messages
+        # In local mode tasks run in the driver. Its default of 1 GB can't hold the messages.
         "spark.driver.memory": "4g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

@@ -1,11 +1,11 @@
-"""Spark's own Kafka source. Runs in an environment of its own: pyspark with its connector's jars.
+"""Spark's own Kafka source. It runs in its own environment: pyspark with the connector's jars.
 
-python program.py BOOTSTRAP JARS_DIR      then a JSON job per line on stdin, an answer
-per line on stdout
+python program.py BOOTSTRAP JARS_DIR      then a JSON job per line on stdin, an answer per line
+on stdout
 
-Jobs: `raw` reads, `parsed` makes columns by from_json, `table` writes them to Parquet.
-The first two go to Spark's noop sink, which takes every column of every row. Rows are
-counted as they pass, by Spark's own observation.
+The job `raw` reads, `parsed` makes columns with from_json, and `table` writes them to Parquet.
+The first two write to Spark's noop sink, which reads every column of every row. Spark's own
+observation counts the rows as they pass.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import col, count, from_json, lit
 
 SETTINGS = {
-    "spark.ui.enabled": "false",  # nobody looks, and it costs a server
+    "spark.ui.enabled": "false",  # not needed, and a server costs time
     "spark.ui.showConsoleProgress": "false",
-    # in local mode tasks run in the driver; its default of 1 GB makes it collect
-    # garbage all the time
+    # In local mode tasks run in the driver. Its default of 1 GB makes it collect garbage all
+    # the time.
     "spark.driver.memory": "3g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # one for each core, as the tuning guide says of small data; nothing is shuffled
-    # here
+    # One for each core, as the tuning guide says for small data. Nothing is shuffled here.
     "spark.sql.shuffle.partitions": "2",
 }
 KAFKA = {
     "startingOffsets": "earliest",
     "endingOffsets": "latest",
-    # Kafka's default gives the source 500 messages a poll. More save calls; what is
-    # fetched from the broker stays the same.
+    # Kafka's default gives the source 500 messages in each poll. Larger polls save calls. The
+    # fetches from the broker stay the same.
     "kafka.max.poll.records": "10000",
-    # As much a fetch as Kafka's default for a whole answer, and not only 1 MB of each
+    # A fetch is as large as Kafka's default for a whole response, not only 1 MB for each
     # topic-partition.
     "kafka.max.partition.fetch.bytes": "52428800",
 }
 
 
 def messages(session: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """All of a topic. minPartitions isn't set: the topic has more topic-partitions than
-    there are cores.
+    """Returns all messages of a topic.
+
+    minPartitions isn't set, because the topic has more topic-partitions than there are cores.
     """
     reader = (
         session.read.format("kafka")
@@ -55,7 +55,7 @@ def messages(session: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def rows(frame: DataFrame, job: dict[str, Any]) -> DataFrame:
-    """What the job wants of them."""
+    """Returns the columns that the job needs."""
     if job["work"] == "raw":
         return frame
     where = ["topic", "partition", "offset", "timestamp"]
@@ -65,7 +65,7 @@ def rows(frame: DataFrame, job: dict[str, Any]) -> DataFrame:
 
 
 def main(bootstrap: str, jars: str) -> None:
-    """Answer until stdin ends."""
+    """Answers jobs until stdin ends."""
     builder = SparkSession.builder.master("local[2]").config(
         "spark.jars", ",".join(map(str, Path(jars).glob("*.jar")))
     )

@@ -1,6 +1,4 @@
-"""Promise: texts are joined row by row as Arrow's own function joins them, whatever
-slices, widths and nulls they come in.
-"""
+"""Joining texts row by row: the result is that of Arrow's own function."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ KINDS = st.sampled_from([pa.string(), TEXT])
 
 @st.composite
 def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
-    """Columns of one length, each a slice of a longer one, and texts between them."""
+    """Draws columns of one length, each a slice of a longer one, and texts between them."""
     rows, skipped = draw(st.integers(0, 12)), draw(st.integers(0, 3))
     columns = st.tuples(
         st.lists(TEXTS, min_size=skipped + rows + 2, max_size=skipped + rows + 2), KINDS
@@ -31,7 +29,9 @@ def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
 
 @given(parts_of())
 def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
-    """Whatever slices, widths and nulls the texts come in."""
+    """Joined rows are those of Arrow's function, whatever slices, widths and nulls the texts
+    have.
+    """
     joined = concat_texts(*parts)
     joined.validate(full=True)
     assert joined.type == TEXT
@@ -42,7 +42,7 @@ def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
 
 @pytest.mark.parametrize("size", range(20))
 def test_no_byte_is_lost_or_read_beyond_the_end_of_a_text(size: int) -> None:
-    """Texts of every length around the eight bytes that are copied at once."""
+    """Texts of every length around eight bytes, which are copied at once, are joined exactly."""
     column = pa.array(["abcdefghijklmnopqrstuvwxyz"[:size], "", "z" * size])
     assert concat_texts("<", column, "|", column, ">").to_pylist() == [
         f"<{text}|{text}>" for text in column.to_pylist()

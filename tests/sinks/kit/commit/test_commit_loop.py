@@ -1,5 +1,5 @@
-"""The commit loop, on a table in memory: what answers, races and lost ways come to, and
-broken twins of it that lose rows.
+"""The commit loop on a table in memory: answers, races and lost connections, and broken twins
+that lose rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BOTH = [Unanswered("reset"), Conflict("another one came first")]
 
 @pytest.fixture
 def sink() -> Any:
-    """A prepared table that is tried three times, and waits for nothing."""
+    """A prepared table with three tries and no waits."""
     sink = MemoryBoth("orders", ROWS)
     sink.store.waits = (0.0, 0.0)  # type: ignore[assignment]
     sink.prepare()
@@ -58,14 +58,14 @@ def sink() -> Any:
 
 
 def open_beside(sink: Any) -> Any:
-    """Another process's sink on the same table."""
+    """Returns another process's sink on the same table."""
     beside_sink = MemoryBoth("orders", ROWS)
     beside_sink.store, beside_sink.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
     return beside_sink
 
 
 class _Same:
-    """The same store, without the hooks that a test has put into the first one's."""
+    """The same store, without the hooks of the first sink's store."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class _Same:
 
 
 def report(sink: Any, *numbers: int) -> Report:
-    """The checker's word on windows that should be there, dead letters left out."""
+    """Returns the checker's report on these windows, without dead letters."""
     return check(
         produced_messages(numbers),
         sink.pieces(),
@@ -91,17 +91,18 @@ def report(sink: Any, *numbers: int) -> Report:
 
 
 def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
-    """A window without dead letters."""
+    """Commits a window without dead letters."""
     return sink.commit(*staged_receipt(sink, number, 0, attempt, dead=False))
 
 
-# --------------------------------------------------------------------------------------------------
+# --- answers to a put
 
 
 @pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
 def test_what_arrived_without_its_answer_is_done(sink: Any, put_answer: Answer) -> None:
-    """Also where the store's client sent it again by itself, and heard that another one
-    came first: nothing is put twice.
+    """A commit that arrived without its answer is done, and isn't put twice.
+
+    This holds if the store's client sent it again by itself, and got a conflict.
     """
     puts = answer_puts(sink, (put_answer, True))
     window_receipt, files = staged_receipt(sink, 0, dead=False)
@@ -114,7 +115,9 @@ def test_what_arrived_without_its_answer_is_done(sink: Any, put_answer: Answer) 
 def test_a_lost_way_is_told_at_once_and_once(
     sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before the first wait, not at each of them: nobody takes the silence for a hang."""
+    """A lost connection is logged once, before the first wait, so that the silence doesn't look
+    like a hang.
+    """
     said_before_waits = list[int]()
     monkeypatch.setattr("time.sleep", lambda _: said_before_waits.append(len(caplog.records)))
 
@@ -134,7 +137,7 @@ def test_a_lost_way_is_told_at_once_and_once(
 
 @pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
 def test_what_did_not_arrive_is_put_again(sink: Any, put_answer: Answer) -> None:
-    """As often as there are waits; then it is done."""
+    """A put that didn't arrive is put again, at most as often as there are waits."""
     answer_puts(sink, (put_answer, False))
     assert isinstance(commit(sink), Done)
     assert report(sink, 0).ok
@@ -142,8 +145,8 @@ def test_what_did_not_arrive_is_put_again(sink: Any, put_answer: Answer) -> None
 
 @pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
 def test_in_the_end_nobody_knows(sink: Any, put_answer: Answer) -> None:
-    """Where a table doesn't move, tries end: the outcome is unknown, never refused and
-    never done.
+    """If the tries end and the table hasn't changed, the outcome is unknown, neither refused
+    nor done.
     """
     puts = answer_puts(sink, *[(put_answer, False)] * 10)
     assert isinstance(commit(sink), Unknown)
@@ -151,15 +154,17 @@ def test_in_the_end_nobody_knows(sink: Any, put_answer: Answer) -> None:
 
 
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
-    """Once the last look has found nothing, what isn't there can't arrive any more."""
+    """A full disk raises UnreachableError once the last look finds nothing, because the put
+    can't arrive later.
+    """
     answer_puts(sink, *[(Unanswered("no space", full=True), False)] * 10)
     with pytest.raises(UnreachableError, match="no room"):
         commit(sink)
 
 
 def test_a_lost_way_is_tried_again(sink: Any) -> None:
-    """Nothing was sent, so in the end it is no unknown outcome; behind a put that may
-    have arrived it is one.
+    """A lost connection before a put raises an error after all tries; after a put that may have
+    arrived, the outcome is unknown.
     """
     answer_puts(sink, (LOST, False))
     assert isinstance(commit(sink, 0), Done)
@@ -171,7 +176,7 @@ def test_a_lost_way_is_tried_again(sink: Any) -> None:
 
 
 def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
-    """Whatever was put may have arrived, so who can't look doesn't say that nothing did."""
+    """A look that fails after a put gives an unknown outcome, because the put may have arrived."""
     answer_puts(sink, (Unanswered("reset"), False))
     writing, looks = sink.store.writing, list[int]()
 
@@ -199,7 +204,9 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
 def test_a_receipt_that_is_found_is_this_calls_own(
     sink: Any, changed: dict[str, Any], tries: int, is_own: bool
 ) -> None:
-    """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
+    """A receipt that a look finds counts as this call's own if the call has put one, and
+    attempt and generation match.
+    """
     window_receipt, _ = staged_receipt(sink, 0, dead=False)
     written = AlreadyWritten(
         Committed(msgspec.structs.replace(window_receipt, **changed), 1), tries
@@ -211,8 +218,10 @@ def test_a_receipt_that_is_found_is_this_calls_own(
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: bool) -> None:
-    """Who can't look at a receipt any more doesn't say that nothing became visible,
-    unless the table has moved on: then nothing can. It doesn't say that nothing was committed.
+    """A put without an answer, and then a look that raises an error, give an unknown outcome:
+    the put may still arrive.
+
+    If another commit has changed the table, the put can't arrive, and the error is raised.
     """
     answer_puts(sink, (Unanswered("reset"), False))
     window_receipt, files = staged_receipt(sink, 0, dead=False)
@@ -248,7 +257,7 @@ class _Refusing:
 
 
 def test_others_commits_never_use_up_tries(sink: Any) -> None:
-    """A slow attempt beside busy ones commits in the end, however many came first."""
+    """Commits of other runs don't use up tries: a slow attempt commits in the end."""
     other_sink = open_beside(sink)
     ready = [staged_receipt(other_sink, n, dead=False) for n in range(1, 9)]
     sink.store.waits = ()
@@ -263,13 +272,15 @@ def test_others_commits_never_use_up_tries(sink: Any) -> None:
     assert report(sink, *range(9)).ok
 
 
-# --------------------------------------------------------------------------------------------------
+# --- races
 
 
 def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
-    """A looks; B runs from beginning to end; A puts.
+    """Returns the outcomes of a race: A looks, B runs from beginning to end, A puts.
 
-    What they were told. `other_plan`: B's is another window with A's offsets.
+    Args:
+        sink: A's sink.
+        other_plan: True if B's is another window with A's offsets.
     """
     outcomes, other_sink = list[Any](), open_beside(sink)
     window_receipt, files = staged_receipt(other_sink, 0, 0, "B", dead=False)
@@ -284,22 +295,22 @@ def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
 
 
 def test_two_runs_of_one_window(sink: Any) -> None:
-    """One commits, and the other one hears of it."""
+    """Of two runs of one window one commits, and the other finds the commit."""
     assert race(sink) == ["Done", "AlreadyDone"]
     assert report(sink, 0).ok
 
 
 def test_two_windows_that_share_offsets(sink: Any) -> None:
-    """Of two ledgers: one commits and the other one is refused, though both looked
-    before either put.
+    """Of two windows that share offsets one commits and the other is refused, though both
+    looked before either put.
     """
     assert race(sink, other_plan=True) == ["Done"]
     assert len(list(sink.receipts())) == 1
 
 
 def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
-    """A twin that believes it was itself who came first tells "done" twice, and one of
-    them has no rows.
+    """A twin that takes a conflict for its own commit reports "done" twice, and one of the runs
+    has no rows.
     """
 
     def put_and_believe(state: Any, change: TableChange) -> Answer:
@@ -311,7 +322,7 @@ def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
 
 
 def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A twin that puts on the next state without looking what is in it has every row twice."""
+    """A twin that puts on the new state without judging it again has every row twice."""
     judged: set[int] = set()
     judge = window_table.WindowTable.committed_in
 
@@ -326,7 +337,7 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
     assert not report(sink, 0).ok
 
 
-# --------------------------------------------------------------------------------------------------
+# --- receipts and tables that are damaged or gone
 
 
 def _damaged(text: str) -> str:
@@ -348,9 +359,7 @@ def _earlier(text: str) -> str:
 def test_a_receipt_that_cannot_be_read(
     sink: Any, change: Callable[[str], str], message: str
 ) -> None:
-    """A damaged one, and those of a later and an earlier form, are each named as what
-    they are, by the one place that parses receipts.
-    """
+    """A damaged receipt, and receipts of a later and an earlier form, each have their own error."""
     commit(sink)
     reading = sink.store.reading
 
@@ -380,7 +389,7 @@ def test_a_receipt_that_cannot_be_read(
 
 
 def test_a_table_that_is_gone(sink: Any) -> None:
-    """A commit to a table that was removed meanwhile is refused, and makes none."""
+    """A commit to a table that was removed meanwhile is refused, and doesn't make the table."""
     window_receipt, files = staged_receipt(sink, 0, dead=False)
     sink.store.content = None
     with pytest.raises(WindrowError, match="isn't there any more"):

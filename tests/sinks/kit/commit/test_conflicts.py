@@ -1,5 +1,7 @@
-"""The one judge of every sink: what is there already, what may be committed, and what
-is refused, in this order.
+"""The judge that every sink uses.
+
+In this order it finds a window that is committed already, accepts one that may be committed, or
+refuses it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
 
 class Table:
-    """Plans ask only for the table's name."""
+    """A table with the name that plans need."""
 
     identity = "some:table"
 
@@ -47,21 +49,21 @@ class Table:
 def propose(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None, attempt: str = "a1"
 ) -> Receipt:
-    """A receipt of window n."""
+    """Returns a receipt of window `number`."""
     return receipt(plan(Table(), number, offsets), [], generation, attempt)  # type: ignore[arg-type]
 
 
 def commit_proposed(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None
 ) -> Committed:
-    """The same as the table holds it."""
+    """Returns a receipt of window `number` as the table holds it."""
     return Committed(propose(number, generation, offsets), 7)
 
 
 def view_of(
     window_receipt: Receipt, *committed_windows: Committed, owner: TableOwner = OWNER
 ) -> TableView:
-    """What a sink sees that can name all that it holds."""
+    """Returns a view of a table that holds these windows."""
     by_key = {committed.receipt.window.key: committed for committed in committed_windows}
     own_receipt, previous_receipt, next_receipt = (
         None if adjacent is None else by_key.get(adjacent.key)
@@ -74,19 +76,19 @@ def view_of(
 
 
 def error_position(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
-    """In which stage, and where."""
+    """Returns the stage and the position of an error."""
     return error.stage, error.topic, error.partition, error.offset
 
 
 def test_an_empty_table_takes_a_window() -> None:
-    """Nothing is there in its place."""
+    """An empty table accepts any window."""
     assert decide(propose(0), view_of(propose(0))) is None
 
 
 @pytest.mark.parametrize(("generation", "generation_there"), [(0, 0), (0, 1), (1, 1)])
 def test_what_is_there_already_is_named(generation: int, generation_there: int) -> None:
-    """The same generation, or a later one, stands in place of the receipt; it is the
-    one that the table holds.
+    """A window that is there with the same or a later generation is returned as committed, with
+    the table's receipt.
     """
     held_receipt = commit_proposed(0, generation_there)
     assert (
@@ -96,7 +98,7 @@ def test_what_is_there_already_is_named(generation: int, generation_there: int) 
 
 
 def test_the_next_generation_replaces() -> None:
-    """One more than what is there may be committed; its own offsets are no overlap."""
+    """The next generation of a window may be committed. Its own offsets are no overlap."""
     assert (
         decide(
             propose(1, 1),
@@ -117,7 +119,7 @@ def test_the_next_generation_replaces() -> None:
 def test_no_generation_is_left_out(
     generation: int, committed_receipts: tuple[Committed, ...], words: str
 ) -> None:
-    """A replacement needs the generation before it; the error says which there is."""
+    """A replacement needs the generation before it. The error says which one is there."""
     proposal = propose(0, generation)
     with pytest.raises(RefusedError) as refused:
         decide(proposal, view_of(proposal, *committed_receipts))
@@ -127,7 +129,9 @@ def test_no_generation_is_left_out(
 
 
 def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
-    """The generation alone doesn't tell that it is the table that was looked at."""
+    """A dead-letter replay must name the attempt that the table holds: the same generation
+    doesn't prove the same attempt.
+    """
     held_receipt = commit_proposed(0)
     right, wrong_replay = (
         replace(propose(0, 1), dead_replay=DeadReplay(replayed_attempt, "a1", 1))
@@ -146,8 +150,9 @@ def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_another_plan_is_refused(generation: int) -> None:
-    """A window that is there under another plan is neither done nor to be committed;
-    the error names both digests, and what restores it.
+    """A window that is committed with another plan is refused.
+
+    The error names both digests, and the command that restores the plan.
     """
     held_receipt = commit_proposed(0)
     other_plan = with_digest(propose(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
@@ -165,8 +170,9 @@ def test_another_plan_is_refused(generation: int) -> None:
     [((9, 15), 9, 10), ((3, 7), 3, 7), ((0, 10), 0, 10), ((15, 21), 20, 21), ((15, 40), 20, 30)],
 )
 def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) -> None:
-    """A range that another window holds is refused, wherever that window lies; the
-    error names that window, and the offsets shared.
+    """Offsets that another window holds are refused.
+
+    The error names that window and the shared offsets.
     """
     proposal, committed_receipts = (
         propose(5, offsets=offsets),
@@ -186,7 +192,7 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
 
 
 def test_an_overlap_names_the_partition_that_is_shared() -> None:
-    """The first of the plan's own splits is none of it."""
+    """An overlap error names the shared topic-partition, which need not be the plan's first."""
     proposal, overlapped = propose(5, offsets=(50, 60)), propose(0, offsets=(55, 58))
     overlapped = with_digest(
         overlapped, replace(overlapped.plan, splits=overlapped.plan.splits[1:])
@@ -203,8 +209,10 @@ def test_an_overlap_names_the_partition_that_is_shared() -> None:
 def test_a_window_joins_on(
     offsets: tuple[int, int], neighbour: int, own_cut: int, neighbour_cut: int
 ) -> None:
-    """What lies between a window and the committed ones beside it would be in no
-    window; the error names that one, and both cuts.
+    """A window must begin and end where the adjacent committed windows do, or offsets would be
+    in no window.
+
+    The error names the adjacent window, and both offsets.
     """
     proposal, neighbour_receipt = propose(1, offsets=offsets), commit_proposed(neighbour)
     with pytest.raises(OwnerError, match="two ledgers") as refused:
@@ -229,8 +237,8 @@ T, T_ANEW, U, U_ANEW = (
 def join(
     stop: dict[TopicSeen, int], start: dict[TopicSeen, int], clusters: tuple[str, str] = ("c", "c")
 ) -> None:
-    """Window 1, which begins at `start`, held against the committed window 0, which
-    ends at `stop`; and the other way round.
+    """Judges window 1, which begins at `start`, beside the committed window 0, which ends at
+    `stop`; and the reverse.
     """
     ends = [
         Boundary.of(
@@ -267,8 +275,8 @@ def join(
 def test_windows_join_on_after_a_rebase(
     stop: dict[TopicSeen, int], start: dict[TopicSeen, int]
 ) -> None:
-    """What has another id has other offsets, and what is gone has none: only topics
-    that stayed go on where they were.
+    """After a rebase only topics that stayed must go on at the same offset: a topic with
+    another id has other offsets.
     """
     join(stop, start)
     join({T: 5, U: 7}, {T: 6, U: 9}, ("c", "another cluster"))
@@ -291,8 +299,8 @@ def test_what_stayed_is_cut_alike(
     own_cut: str,
     neighbour_cut: str,
 ) -> None:
-    """The first topic-partition in order that is cut differently is named, also where
-    one boundary doesn't cut it at all.
+    """The first topic-partition with different offsets is named, also if one boundary doesn't
+    have it.
     """
     with pytest.raises(
         OwnerError, match=f"is cut {own_cut} where the committed window .* is cut {neighbour_cut}: "
@@ -307,7 +315,9 @@ def test_what_stayed_is_cut_alike(
 
 
 def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
-    """It is the ending window's own cut that is missing, so no offset is named."""
+    """If the ending window has no offset for a topic-partition of the next window, the error
+    names no offset.
+    """
     first_receipt, next_receipt = propose(0), propose(1)
     stop = Boundary.of(window(1).start, "c", [T], [Mark("t", 0, 5, "settled")])
     start = Boundary.of(
@@ -325,8 +335,8 @@ def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
 
 
 def test_a_window_further_away_says_nothing() -> None:
-    """Between windows that aren't adjacent, others may come: only the neighbours are
-    held against it.
+    """Only adjacent windows are compared, because other windows may come between windows that
+    aren't adjacent.
     """
     proposal = propose(3, offsets=(33, 40))
     assert decide(proposal, view_of(proposal, commit_proposed(0), commit_proposed(1))) is None
@@ -341,9 +351,7 @@ def test_a_window_further_away_says_nothing() -> None:
     ],
 )
 def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError]) -> None:
-    """A table that is bound to something else takes nothing, and doesn't say that a
-    window is done: also where it is there.
-    """
+    """A table that is bound to another owner refuses each window, even a window that it holds."""
     for committed_receipts in ((), (commit_proposed(0),)):
         with pytest.raises(error, match="the table t "):
             decide(propose(0), view_of(propose(0), *committed_receipts, owner=bound))
@@ -366,7 +374,7 @@ def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError
 def test_the_windows_beside(
     grid: str, start: Label, end: Label, expected: tuple[str | None, str]
 ) -> None:
-    """The grid says which window lies before; the one after starts where this one ends."""
+    """The grid gives the window before. The window after starts where this one ends."""
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
     previous_window, next_window = receipt(planned, [], 0, "a", grid=grid).adjacent_windows
     assert (None if previous_window is None else previous_window.key, next_window.key) == expected
@@ -382,7 +390,7 @@ def test_the_windows_beside(
 def test_overlaps_are_refused_exactly_where_offsets_are_shared(
     own_range: tuple[int, int], others: list[tuple[int, int]]
 ) -> None:
-    """A plan is refused if and only if some offset of it lies in another window's range."""
+    """A plan is refused exactly if one of its offsets is in another window's range."""
     sink = MemorySink("m", ROWS)
     planned = plan(sink, 0, offsets=(own_range[0], sum(own_range)))
     receipts = [
@@ -404,8 +412,9 @@ def test_overlaps_are_refused_exactly_where_offsets_are_shared(
 
 
 def test_the_windows_own_receipt_is_no_overlap() -> None:
-    """A replacement covers the same offsets as what it replaces; offsets of another
-    topic id are others.
+    """A replacement doesn't overlap with the receipt that it replaces.
+
+    Offsets of another topic id are different offsets.
     """
     sink = MemorySink("m", ROWS)
     planned = plan(sink, 0)

@@ -1,4 +1,4 @@
-"""Pages say for ever which windows a table holds, in few files, whatever happens to them."""
+"""Pages: they keep all committed windows of a table for ever, in few files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(number: int) -> PageLine:
 
 
 def put(files: PageFiles, folder: Place, head: str, number: int) -> str:
-    """A commit that brings one window of ten offsets, and one note."""
+    """Commits one window of ten offsets, and one note; returns the new page's name."""
     ranges = [Covered("t1", 0, 10 * number, 10 * number + 10)]
     page = page_of({f"w{number}": line(number)}, {f"n{number}": number}, ranges)
     return files.write(folder, files.read(folder, head), page)
@@ -42,8 +42,8 @@ def write_many(folder: Place, windows: int) -> str:
 
 
 def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
-    """In the order of the commits, by no more files than doublings, to a process that
-    read none before.
+    """Pages hold all commits in order, in at most log2(n) + 1 files, for a process that hasn't
+    read any.
     """
     folder = Place(str(tmp_path))
     pages = PageFiles("orders").read(folder, write_many(folder, 100))
@@ -55,7 +55,7 @@ def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
 
 
 def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
-    """A window that was replaced is the newest again, wherever its older line lies."""
+    """The newer line of a window counts, and comes last, whichever page has the older line."""
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     head = write_many(folder, 20)
     newer = PageLine(1, "newer", 20)
@@ -75,8 +75,8 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
-    """A table that is set back names it, also to a process that knows newer ones; and
-    goes on from there.
+    """An older page gives the older state of the table, also to a process that knows newer
+    pages, and commits go on from it.
     """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     old = write_many(folder, 5)
@@ -88,8 +88,9 @@ def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
-    """The next commit writes all that is left in one page; offsets stay held, for they
-    are at least what windows have.
+    """After windows are left out, the next commit writes the rest in one page.
+
+    Their offsets stay held. Held offsets may be more than the windows have.
     """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     remaining_page = files.read(folder, write_many(folder, 20)).without({"w7"}, {"n8"})
@@ -107,7 +108,9 @@ def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_read_is_told(
     tmp_path: Path, content: bytes | None, reason: str
 ) -> None:
-    """Nobody can tell then which windows are there."""
+    """A page that can't be read raises DamagedError, because it is unknown which windows are
+    committed.
+    """
     folder = Place(str(tmp_path))
     head = write_many(folder, 3)
     for page in PageFiles("orders").read(folder, head).names:
@@ -122,7 +125,7 @@ def test_a_page_that_cannot_be_read_is_told(
 
 
 def test_a_page_of_another_form_is_told(tmp_path: Path) -> None:
-    """It is no damage, and what it says is not guessed."""
+    """A page of another form raises SpecError, not DamagedError."""
     content = b'{"windows":{"w0":[0,"d",7,8]},"form":3}'
     folder = Place(str(tmp_path))
     folder.put(path_of(name_of(content)), content)
@@ -137,9 +140,7 @@ SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(
 
 @given(st.lists(SPANS), SPANS)
 def test_ranges_hold_what_was_added(added: list[Covered], asked_range: Covered) -> None:
-    """Whatever is added in whatever order: an offset is met exactly if it was added,
-    and ranges are as few as there can be.
-    """
+    """An offset is in the ranges exactly if it was added, in any order."""
     ranges = Ranges()
     for added_range in added:
         ranges.add([added_range])

@@ -1,5 +1,5 @@
-"""A sweep removes what no commit can name any more, and nothing else: whoever is late
-is refused, whoever is first keeps its files.
+"""A sweep removes only files that no commit can name any more: a late commit of them is
+refused, an earlier one keeps its files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from windrow.ingest.testing.contracts.windows import (
 GRACE = timedelta(hours=2)
 
 files_stay = pytest.mark.parametrize("kind", ["delta", "files", "iceberg"])
-"""Kinds whose commits name what was staged; the others copy it out."""
+"""Kinds whose commits name the staged files. The other kinds copy their content."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def world(kind: str) -> SinkWorld:
 
 @pytest.fixture
 def sink(world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A table with one window, that doesn't wait between tries."""
+    """A table with one window, whose sink doesn't wait between tries."""
     sink = world.sink_at(world.new_location(tmp_path, None))
     monkeypatch.setattr(type(sink.store), "waits", (0.0, 0.0))
     sink.prepare()
@@ -61,7 +61,7 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 
 
 def staged_paths(sink: Any) -> list[Path]:
-    """All staged files, committed or not, of rows and of dead letters."""
+    """Returns all staged files of rows and dead letters, committed or not."""
     paths = []
     for store in (sink.store, sink.dead_letters.store):
         root = Path(store.staged.uri.removeprefix("file://"))
@@ -70,15 +70,16 @@ def staged_paths(sink: Any) -> list[Path]:
 
 
 def age_files(sink: Any, hours: float = 100_000) -> None:
-    """All that is staged was last written long ago."""
+    """Sets the time of all staged files back."""
     for path in staged_paths(sink):
         os.utime(path, (path.stat().st_mtime - hours * 3600,) * 2)
 
 
 @pytest.mark.parametrize("kind", ["delta", "files", "iceberg", "sqlite"])
 def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
-    """What a worker wrote of its progress is found by the driver through a copy of its own. It
-    is no row; if nobody removed it, a sweep does, and takes nothing else.
+    """A sweep removes an old progress file, and nothing else.
+
+    A worker writes it with a pickled copy of the driver's folder, and it is no row.
     """
     driver = sink.progress_folder()
     with pickle.loads(pickle.dumps(driver)).open_output("j-worker") as out:
@@ -96,7 +97,7 @@ def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
 
 @contextmanager
 def dying(store: Any) -> Iterator[None]:
-    """A sweep that dies between its note and its removals."""
+    """Makes a sweep die between its note and its removals."""
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -114,8 +115,9 @@ def version(sink: Any) -> int:
 
 @files_stay
 def test_what_came_to_nothing_goes(world: SinkWorld, sink: Any) -> None:
-    """Files of an attempt that was never committed go, once they are old enough, rows and dead
-    letters; what is committed stays, replayed windows too, and a swept table goes on.
+    """Old files of an attempt that wasn't committed are removed, of rows and of dead letters.
+
+    Committed files stay, also of replayed windows, and the table works after the sweep.
     """
     sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
     file_count = len(staged_paths(sink))
@@ -136,7 +138,9 @@ def test_what_came_to_nothing_goes(world: SinkWorld, sink: Any) -> None:
 
 @files_stay
 def test_haste_is_refused(sink: Any) -> None:
-    """A grace period that would take the files of running tasks."""
+    """A grace period that is too short is refused, because it would remove the files of running
+    tasks.
+    """
     with pytest.raises(ValueError, match="still staging"):
         sink.sweep_both(timedelta(minutes=5))
 
@@ -151,8 +155,11 @@ def test_nothing_to_remove_is_no_commit(sink: Any) -> None:
 
 
 def overtake_by_sweep(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
-    """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The
-    run goes on.
+    """Lets a sweep overtake a run. Returns the run's sink, receipt and staged files.
+
+    1. A run has staged long ago, looks, and sees its files.
+    2. A sweep removes them.
+    3. The run goes on.
     """
     late = world.reopen(sink)
     receipt, staged = staged_receipt(late, 1, attempt="late", dead=False)
@@ -163,8 +170,8 @@ def overtake_by_sweep(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
 
 @files_stay
 def test_a_run_that_is_swept_meanwhile_is_refused(world: SinkWorld, sink: Any) -> None:
-    """Its look was before the sweep, its write would be after: it commits no file that
-    is gone, and can be run again.
+    """A run whose files are swept between its look and its write is refused, and can be run
+    again.
     """
     late, receipt, staged = overtake_by_sweep(world, sink)
     with pytest.raises(RefusedError, match="gone"):
@@ -178,8 +185,8 @@ def test_a_run_that_is_swept_meanwhile_is_refused(world: SinkWorld, sink: Any) -
 def test_giving_up_carries_the_promise(
     world: SinkWorld, sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep that only looks before it removes loses the rows of the same run: the
-    table names files that are gone.
+    """A sweep that only looks before it removes, without a note, loses rows: the table names
+    files that are gone.
     """
     monkeypatch.setattr(sweep, "given_up", sweep.orphans)
     late, receipt, staged = overtake_by_sweep(world, sink)
@@ -190,8 +197,11 @@ def test_giving_up_carries_the_promise(
 
 @files_stay
 def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
-    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
-    are there.  3 The next sweep removes them.
+    """Files that a sweep gave up are refused before they are removed.
+
+    1. A sweep gives files up, and dies.
+    2. A run that commits them is refused, though they exist.
+    3. The next sweep removes them.
     """
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     age_files(sink)
@@ -204,7 +214,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
 
 @files_stay
 def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
-    """Their store holds its own sweep to the same rule."""
+    """Dead letters that their store's sweep gave up are refused."""
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     age_files(sink)
     with dying(sink.dead_letters.store):
@@ -216,8 +226,11 @@ def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
 
 @files_stay
 def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> None:
-    """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep
-    looks again, and leaves them.
+    """A run that commits before the sweep's second look keeps its files.
+
+    1. A sweep sees files that no commit names.
+    2. Their run commits.
+    3. The sweep looks again, and leaves them.
     """
     receipt, staged = staged_receipt(sink, 1, attempt="first", dead=False)
     age_files(sink)
@@ -229,7 +242,7 @@ def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> Non
 
 @files_stay
 def test_younger_files_are_not_given_up(world: SinkWorld, sink: Any) -> None:
-    """A run that staged after the cutoff commits as if no sweep had been."""
+    """A run that staged after the cutoff commits despite the sweep."""
     staged_receipt(sink, 2, attempt="died")
     age_files(sink)
     young = staged_receipt(sink, 1, attempt="young", dead=False)
@@ -242,8 +255,9 @@ def test_younger_files_are_not_given_up(world: SinkWorld, sink: Any) -> None:
 def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
     world: SinkWorld, sink: Any
 ) -> None:
-    """Such a sweep takes the files of attempts that are at work, which are refused;
-    whoever stages after it commits.
+    """A sweep with a fast clock gives up files of running attempts, which are refused.
+
+    A later attempt commits.
     """
     at_work = staged_receipt(sink, 1, attempt="at work")
     with clock_ahead(timedelta(days=3650)):
@@ -251,15 +265,15 @@ def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
     with pytest.raises(RefusedError, match="gone"):
         sink.commit(*at_work)
     retry_window = staged_receipt(sink, 1, attempt="again", dead=False)
-    age_files(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
+    age_files(sink, hours=-1)  # to a second after the note's, however fast the machine is
     assert isinstance(sink.commit(*retry_window), Done)
     assert world.report(sink, [0, 1]).ok
 
 
 @files_stay
 def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later sweep with a longer grace period takes nothing back of what an earlier
-    one gave up.
+    """A later sweep with a longer grace period doesn't take back files that an earlier sweep
+    gave up.
     """
     older = staged_receipt(sink, 1, attempt="older")
     age_files(sink, hours=20)
@@ -275,7 +289,7 @@ def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 @files_stay
 def test_what_cannot_be_given_up_stays(sink: Any) -> None:
-    """If the table takes no commit, nothing is removed, and the error says so."""
+    """If the table accepts no commit, a sweep removes nothing, and the error says so."""
     staged_receipt(sink, 1, attempt="died")
     age_files(sink)
     old_paths = staged_paths(sink)
@@ -288,7 +302,7 @@ def test_what_cannot_be_given_up_stays(sink: Any) -> None:
 def test_a_staged_file_that_stays_fails_no_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a commit's files can't be removed behind it, the window is committed all the same."""
+    """A window is committed even if its staged files can't be removed afterwards."""
     sink = SqliteBoth(str(tmp_path / "shop.sqlite"), ROWS)
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
@@ -306,7 +320,9 @@ def test_a_staged_file_that_stays_fails_no_window(
 
 
 def test_what_is_committed_while_a_sweep_looks_is_not_listed() -> None:
-    """A file that is staged and committed between the two looks isn't one that nobody needs."""
+    """A file that is staged and committed between the sweep's two looks isn't listed as an
+    orphan.
+    """
     committed = set[str]()
 
     def older(_: int) -> dict[str, int]:
@@ -323,5 +339,5 @@ def test_what_is_committed_while_a_sweep_looks_is_not_listed() -> None:
         )
 
     store: Any = SimpleNamespace(reading=reading)
-    files: Any = SimpleNamespace(older=older)
+    files: Any = SimpleNamespace(written_until=older)
     assert orphans(store, files, 0) == {"old": 0}

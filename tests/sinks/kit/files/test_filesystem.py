@@ -1,4 +1,4 @@
-"""Where a table lies: places that make no sense, places that fail, and no other kind of error."""
+"""The folder of a table: paths without meaning, storage that fails, and the errors of both."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ METHODS: list[Callable[[Place], object]] = [
 
 @pytest.mark.parametrize("uri", ["foo://x", "az://c/x", "file://host/x", "/tmp/a%20b", "50%/x"])
 def test_no_table_lies_there(uri: str) -> None:
-    """A sink that can't be is a mistake in the spec, told before anything is asked."""
+    """A path that can't hold a table raises SpecError before any server is asked."""
     with pytest.raises(SpecError, match=r"sink\.path"):
         DeltaBoth(uri, ROWS)
 
 
 @pytest.mark.parametrize("ask", METHODS)
 def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> None:
-    """Every question says what is wrong with the path; its user, password and options
-    are not told.
+    """Each question about a path of an unknown scheme says what is wrong, without user,
+    password and options.
     """
     folder = Place("foo://me:hunter2@x/y?key=hunter3")
     with pytest.raises(SpecError, match=r"foo://x/y") as caught:
@@ -74,8 +74,9 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 def test_a_place_that_fails(
     ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every question to a store that doesn't answer says where, and what to check;
-    making the sink asks nothing.
+    """Each question to a store that doesn't answer names the path and the settings to check.
+
+    Making the sink asks nothing.
     """
     monkeypatch.setattr("windrow.ingest.sinks.kit.files.filesystem.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
@@ -86,8 +87,8 @@ def test_a_place_that_fails(
 
 
 def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
-    """Who reads a file can tell its absence from a failure; who removes it has nothing
-    to do; who names its size is told none.
+    """Reading a missing file raises FileNotFoundError; removing it does nothing; its size is
+    None.
     """
     folder = Place(str(tmp_path))
     with pytest.raises(FileNotFoundError):
@@ -99,7 +100,7 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("look", [Place.folders, lambda *arguments: list(Place.walk(*arguments))])
 def test_a_folder_that_another_run_makes(look: Callable[[Place, str], Any], tmp_path: Path) -> None:
-    """Who looks into a folder while others make it finds nothing, and no fault of the disk."""
+    """Listing a folder while another process makes it finds nothing, and doesn't raise an error."""
     folder, number = Place(str(tmp_path)), 3_000
     make_folder = f"    os.mkdir(f'{tmp_path}/{{n}}'); sum(range(9999))"
     make = f"import os\nfor n in range({number}):\n{make_folder}"
@@ -111,9 +112,7 @@ def test_a_folder_that_another_run_makes(look: Callable[[Place, str], Any], tmp_
 
 
 def test_a_draft_that_was_swept(tmp_path: Path) -> None:
-    """Who wrote it for longer than a sweep's grace period hears so, and not that the
-    storage is in trouble.
-    """
+    """A draft that a sweep removed raises an error that says so, not one about the storage."""
     folder = Place(str(tmp_path))
     folder.create("a/b").close()
     (draft,) = folder.walk("a")
@@ -125,7 +124,9 @@ def test_a_draft_that_was_swept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was committed, the file is named, and the next try goes through."""
+    """A full disk at the receipt commits nothing, the error names the file, and the next try
+    succeeds.
+    """
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
@@ -141,7 +142,9 @@ def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative, absolute, with a slash, as a URI with its escapes: one table."""
+    """A relative path, an absolute one, one with a slash, and a URI with escapes are the same
+    table.
+    """
     monkeypatch.chdir(tmp_path)
     spelled = ["a b/t", "a b/t/", f"{tmp_path}/a b/t", f"file://{tmp_path}/a%20b/t"]
     assert {Place.normalized(uri).uri for uri in spelled} == {f"{tmp_path}/a b/t"}
@@ -160,8 +163,8 @@ def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_no_table_can_be_called(uri: str, says: str) -> None:
-    """Libraries that see other names in a place, or none, are not asked: what is wrong
-    is told, and it is the spec.
+    """A path that libraries read differently is refused with SpecError, before a library is
+    asked.
     """
     with pytest.raises(SpecError, match=re.escape(says)):
         assert Place.normalized(uri).is_local
@@ -193,15 +196,18 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
     ],
 )
 def test_a_store_that_refuses_for_now(client_error: str, later: bool) -> None:
-    """In the words of each client: it is no matter of credentials or regions, and to wait helps;
-    what isn't for now is told with what to check.
+    """A store that is busy, in each client's words, gives the advice to wait.
+
+    Other errors give the advice to check credentials.
     """
     advice = Place("s3://bucket/table").advice(client_error)
     assert ("run this again later" in advice, "credentials" in advice) == (later, not later)
 
 
 def test_a_code_behind_a_long_name_counts() -> None:
-    """What is said to do doesn't hang on how much of the client's text is shown."""
+    """An error code after a long file name still decides the advice, however much of the text
+    is shown.
+    """
     name = "x" * 400
     arrows = f"key '{name}' in bucket 'b': AWS Error SLOW_DOWN during PutObject operation: "
     with (

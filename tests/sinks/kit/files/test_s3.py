@@ -1,5 +1,5 @@
-"""Tables in an object store: the same promises by conditional puts, through answers that are
-lost and servers that fail.
+"""Tables in an object store: the same promises by conditional puts, with lost answers and
+failing servers.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ FAULTS = ["lost", "cut", "slow_down", "broken"]
 
 
 class DeltaInStore(DeltaWorld):
-    """In a bucket of its own."""
+    """Delta tables, each in a new bucket."""
 
     server = "s3"
     log = "/orders/_delta_log/"
     repeats_lost_puts = True
-    """Its client sends a put without an answer again by itself."""
+    """True, because deltalake's client repeats a put without an answer by itself."""
 
     def new_location(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
 
 
 class FilesInStore(FilesWorld):
-    """In a bucket of its own."""
+    """Tables of files, each in a new bucket."""
 
     server = "s3"
     log = "/orders/_windrow/log/"
@@ -67,7 +67,7 @@ class FilesInStore(FilesWorld):
 
 
 class _InStore(OfAWorld, OF_A_STORE):
-    """What hangs on how a commit is put, table and dead letters alike."""
+    """The suites that depend on how a commit is put, for table and dead letters."""
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         self.server.fail("lost", "PUT", self.world.log)  # type: ignore[attr-defined]
@@ -76,21 +76,21 @@ class _InStore(OfAWorld, OF_A_STORE):
 
 @pytest.mark.some(2, of="tests")
 class TestDelta(_InStore):
-    """By deltalake's conditional put."""
+    """Delta tables, with deltalake's conditional put."""
 
     world = DeltaInStore()
 
 
 @pytest.mark.some(2, of="tests")
 class TestParquet(_InStore):
-    """By boto3's."""
+    """Tables of files, with boto3's conditional put."""
 
     world = FilesInStore()
 
 
 @pytest.fixture(params=[DeltaInStore, FilesInStore])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of each kind; nothing is waited for."""
+    """A world of each kind, without waits."""
     monkeypatch.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0, 0.0))
     monkeypatch.setattr(DeltaStore, "waits", (0.0, 0.0, 0.0))
     return request.param()
@@ -98,13 +98,13 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 
 @pytest.fixture
 def fresh(world: Any, s3: S3Server, tmp_path: Path) -> Any:
-    """A table in a bucket that isn't there yet."""
+    """A table that isn't prepared, in a new bucket."""
     return world.sink_at(world.new_location(tmp_path, s3))
 
 
 @pytest.fixture
 def sink(fresh: Any) -> Any:
-    """One that is prepared."""
+    """A prepared table in a new bucket."""
     fresh.prepare()
     return fresh
 
@@ -115,8 +115,10 @@ def sink(fresh: Any) -> Any:
 def test_a_commit_goes_through_faults(
     world: Any, s3: S3Server, sink: Any, mode: Any, times: int
 ) -> None:
-    """A put that is done and not answered is found by looking; one that isn't done is put again;
-    whoever comes with the same receipt hears that it is done, and the window is there once.
+    """A put that is done but not answered is found by a look; a put that isn't done is
+    repeated.
+
+    The window is there once. A second commit of the same receipt gets AlreadyDone.
     """
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
@@ -131,22 +133,23 @@ def test_a_commit_goes_through_faults(
 def test_a_store_that_never_answers_leaves_the_outcome_unknown(
     world: Any, s3: S3Server, sink: Any
 ) -> None:
-    """After some tries the outcome is unknown, not refused; nothing is deleted, and the
-    same commit goes through later.
+    """A store that never answers leaves the outcome unknown.
+
+    Nothing is deleted, and the same commit succeeds later.
     """
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
     fault = s3.fail("slow_down", "PUT", world.log, times=100)
     assert isinstance(sink.commit(receipt, staged), Unknown)
-    assert 1 < fault.hit < fault.times  # deltalake tries again by itself, too
+    assert 1 < fault.hit < fault.times  # deltalake also tries again by itself
     s3.faults.clear()
     assert isinstance(sink.commit(receipt, staged), Done)
     assert world.report(sink, [0]).ok
 
 
 def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: Any) -> None:
-    """Of two runs of one window, the one whose answer is lost knows by looking whether
-    it was first.
+    """Of two runs of one window, the run whose answer is lost finds out by a look whether it
+    was first.
     """
     racers = [world.reopen(sink) for _ in range(2)]
     ready = [
@@ -167,8 +170,8 @@ def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: An
 @pytest.mark.some(2)
 @pytest.mark.parametrize("mode", FAULTS)
 def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, mode: Any) -> None:
-    """Whether only the answer is lost or nothing was put: it is put again; the trial of
-    the store's promise is, too.
+    """Preparing a table, and the trial of conditional puts, repeat a put whose answer is lost
+    or that wasn't done.
     """
     fault = s3.fail(mode, "PUT", world.log, times=2)
     fresh.prepare()
@@ -181,18 +184,21 @@ def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, m
 
 @pytest.mark.some(1)
 def test_a_table_that_can_not_be_begun(world: Any, s3: S3Server, fresh: Any) -> None:
-    """After some tries that can be tried again: nothing was begun."""
+    """A table that can't be begun after some tries raises UnreachableError, and nothing was
+    begun.
+    """
     fault = s3.fail("slow_down", "PUT", world.log, times=100)
     with pytest.raises(UnreachableError, match="SlowDown"):
         fresh.prepare()
-    assert 1 < fault.hit < fault.times  # deltalake tries again by itself, too
+    assert 1 < fault.hit < fault.times  # deltalake also tries again by itself
     s3.faults.clear()
     assert fresh.owner() is None
 
 
 def test_a_trial_that_can_not_be_taken_away(s3: S3Server, fresh: Any) -> None:
-    """It is tried again; what stays is told in a sentence, and hides nothing that the
-    trial has found.
+    """Removing the trial's file is tried again.
+
+    A file that stays raises an error, which doesn't hide the trial's result.
     """
     fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
     fresh.refuse_unwritable()
@@ -208,8 +214,10 @@ def test_a_trial_that_can_not_be_taken_away(s3: S3Server, fresh: Any) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["unconditional", "no_conditions"])
 def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, mode: Any) -> None:
-    """One that says so, and one that takes no notice of the condition, before anything is
-    committed: by doctor, and a table of files, which asks once more, when it is begun.
+    """A store without conditional puts is refused before anything is committed, also a store
+    that ignores the condition.
+
+    Doctor asks the store; a table of files asks again when it is begun.
     """
     s3.fail(mode, "PUT", "/orders/", times=100)
     operations = [fresh.refuse_unwritable]
@@ -219,8 +227,8 @@ def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, m
 
 
 def test_doctor_asks_the_store(world: Any, s3: S3Server, fresh: Any) -> None:
-    """A bucket that isn't there is told as a store that can't be written; one that is
-    there keeps nothing of the question.
+    """Doctor reports a missing bucket as a store that can't be written, and leaves nothing in
+    an existing bucket.
     """
     with pytest.raises(UnreachableError, match="NoSuchBucket"):
         world.sink_at("s3://no-such-bucket-at-all/orders").refuse_unwritable()
@@ -231,8 +239,8 @@ def test_doctor_asks_the_store(world: Any, s3: S3Server, fresh: Any) -> None:
 
 @pytest.mark.some(1)
 def test_no_secret_is_kept(world: SinkWorld, s3: S3Server, sink: Any) -> None:
-    """What the store's clients sign with is in no object, no receipt and no error: neither where
-    nothing can be staged, nor where the log can't be read, which is no unknown outcome.
+    """The signing secret is in no object, receipt or error: neither if nothing can be staged,
+    nor if the log can't be read.
     """
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
@@ -251,7 +259,7 @@ def test_no_secret_is_kept(world: SinkWorld, s3: S3Server, sink: Any) -> None:
 
 
 def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks it, boto3, Arrow or deltalake, tries again in silence."""
+    """Waiting for a store is logged, because boto3, Arrow and deltalake retry silently."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
     with hear_waits() as heard:
         assert fresh.owner() is None
@@ -263,7 +271,9 @@ def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_missing_credentials_are_told_by_the_error_alone(tmp_path: Path) -> None:
-    """Without the log lines of the library that looked for them."""
+    """Missing credentials give the error only, without log lines of the library that looked for
+    them.
+    """
     shutil.copy(Path(__file__).parents[3] / "integration" / "things.py", tmp_path)
     spec = tmp_path / "things.yaml"
     spec.write_text(SPEC)
@@ -277,8 +287,9 @@ def test_missing_credentials_are_told_by_the_error_alone(tmp_path: Path) -> None
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has no boto3 is told what to install, before anything is read; a Delta table
-    in S3 needs none.
+    """Without boto3 the error names the extra to install, before anything is read.
+
+    A Delta table in S3 doesn't need it.
     """
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SpecError, match=r"windrow-ingest\[s3\]"):
@@ -287,7 +298,9 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What boto3 says of an endpoint that nobody answers at has its address; the error hasn't."""
+    """The error for an endpoint that doesn't answer omits the endpoint's address, which boto3's
+    text has.
+    """
     address = "http://user:hunter22@127.0.0.1:9"
 
     def put_object(**_: Any) -> None:

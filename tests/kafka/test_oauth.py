@@ -1,0 +1,104 @@
+"""Tokens of logins: how long they are valid, how they are signed, and what librdkafka is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import confluent_kafka as ck
+import pytest
+
+from tests.config.test_logins import BEARER, LOGINS
+from tests.kafka.tokens import TokenIssuer
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.client_properties import consumer_properties, scrub
+from windrow.ingest.kafka.oauth import TokenSource, login_properties
+from windrow.ingest.settings.logins import MskLogin, TokenLogin, parse_login
+from windrow.ingest.settings.secrets import InFile
+
+CANARY = "C4nary-of-a-token"
+
+
+@pytest.mark.parametrize("name", ["secret", "key", "signed file", "azure"])
+def test_librdkafka_takes_a_login(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka knows the properties of each login that it handles itself, and no secret of them
+    is in its texts.
+    """
+    monkeypatch.setenv("X", CANARY)
+    (tmp_path / "file").write_text(CANARY)
+    login = {**LOGINS[name], "ca": "/etc/ssl/certs"} if "ca" in LOGINS[name] else LOGINS[name]
+    if name == "key":
+        login = {**login, "assertion": {**login["assertion"], "key": {"file": f"{tmp_path}/file"}}}
+    properties = consumer_properties("127.0.0.1:1", BEARER | {"oauth": login})
+    ck.Consumer({**properties, "log_level": 0}).close()
+    assert properties["sasl.oauthbearer.method"] == "oidc"
+    if name in {"secret", "key"}:
+        assert scrub(f"bad {CANARY}", properties) == "bad ***"
+
+
+def test_azure_is_asked_for_a_resource() -> None:
+    """The machine's metadata service gets the resource and the identity, escaped."""
+    login = parse_login({**LOGINS["azure"], "identity": "a&b"})
+    assert login_properties(login)["sasl.oauthbearer.config"] == (
+        "query=api-version=2018-02-01&resource=https%3A%2F%2Fshop.servicebus.windows.net"
+        "&client_id=a%26b"
+    )
+
+
+def test_how_long_a_token_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JWT says it; of another token the settings do; a token that is over is refused."""
+    issuer, file, now = TokenIssuer(tmp_path), tmp_path / "token", 1_000_000.0
+    monkeypatch.setattr("windrow.ingest.kafka.oauth.time.time", lambda: now)
+    source = TokenSource(TokenLogin(token=InFile(str(file)), extensions={"logicalCluster": "l"}))
+    file.write_text(token := issuer.issue(60))
+    assert source() == (token, now + 60, "windrow", {"logicalCluster": "l"})
+    file.write_text(issuer.issue(-1))
+    with pytest.raises(SpecError, match="expired at 1970-01-12T13:46:39Z"):
+        source()
+    for opaque in (CANARY, f"{CANARY}.e30.x", f"{CANARY}.?.x"):
+        file.write_text(opaque)
+        with pytest.raises(SpecError, match=r"Set client\.oauth\.lifetime_seconds") as unknown:
+            source()
+        assert CANARY not in str(unknown.value)
+    lasting = TokenSource(TokenLogin(token=InFile(str(file)), lifetime_seconds=90))
+    assert lasting()[1] == now + 90
+
+
+def test_a_token_for_msk_is_signed_as_aws_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token is a URL whose signature is Signature Version 4's for kafka-cluster:Connect,
+    computed here once more from AWS's description of it.
+    """
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": CANARY,
+        "AWS_SESSION_TOKEN": "session/token+",
+    }.items():
+        monkeypatch.setenv(name, value)
+    token = TokenSource(MskLogin(region="eu-central-1"))()[0]
+    assert "=" not in token
+    url = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    assert (parts.scheme, parts.netloc) == ("https", "kafka.eu-central-1.amazonaws.com")
+    assert (query["Action"], query["X-Amz-Expires"]) == ("kafka-cluster:Connect", "900")
+    assert CANARY not in url
+    signature = query.pop("X-Amz-Signature")
+    del query["User-Agent"]  # added after the signature, as AWS's signers do
+    day = query["X-Amz-Date"][:8]
+    scope = f"{day}/eu-central-1/kafka-cluster/aws4_request"
+    assert query["X-Amz-Credential"] == f"AKIDEXAMPLE/{scope}"
+    canonical = "&".join(
+        f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in sorted(query.items())
+    )
+    request = f"GET\n/\n{canonical}\nhost:{parts.netloc}\n\nhost\n{hashlib.sha256(b'').hexdigest()}"
+    key = f"AWS4{CANARY}".encode()
+    for part in (day, "eu-central-1", "kafka-cluster", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{query['X-Amz-Date']}\n{scope}\n{digest}"
+    assert hmac.digest(key, text.encode(), "sha256").hex() == signature
