@@ -156,8 +156,9 @@ class KafkaSource(dg.ConfigurableResource[None]):
                 "tuning": dict(self.tuning),
                 "client": {**self.client, **self._shared_properties()},
             },
+            shared=True,
         )
-        mistakes += shared_only_mistakes(self.client, ())
+        mistakes += shared_only_mistakes(self.client, ("client",))
         if cluster is None or mistakes:
             raise refusal("the resource KafkaSource", mistakes, Document())
         return cluster

@@ -45,7 +45,7 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        settings, mistakes = validate(_Settings, {"sink": self.settings})
+        settings, mistakes = validate(_Settings, {"sink": self.settings}, shared=True)
         if settings is None:
             raise refusal("the resource Table", mistakes, Document())
         return make_table(settings.sink, rows, metadata, Path(self.folder))

@@ -306,6 +306,7 @@ def _shared_cluster(
     shared, mistakes = validate(
         SharedSpec,
         {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
+        shared=True,
     )
     mistakes += client_mistakes(section_of(clusters, name), ("clusters", name), shared=True)
     return (None if shared is None else shared.clusters[name]), mistakes
