@@ -85,7 +85,8 @@ def test_the_example_of_each_public_name_runs(
         spark = MagicMock()
         error = getattr(windrow, name)("It", "plan", "Do it") if name in FAKED_ERRORS else None
         with patch.object(windrow, "run_window", side_effect=error) if error else nullcontext():
-            exec(compile(code, f"example of {name}", "exec"), {"spark": spark})
+            bytecode = compile(code, f"example of {name}", "exec", dont_inherit=True)
+            exec(bytecode, {"spark": spark})
         outputs[name] = capsys.readouterr().out
         assert outputs[name] or "print(" not in code, f"{name}: no line printed anything"
         if name in DATA_SOURCES:
