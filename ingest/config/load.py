@@ -81,6 +81,12 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
     Raises:
         SpecError: the file can't be read, or has mistakes. The message has all of them,
             each with its line and dotted name.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        print(spec.id, "has", spec.window.grid, "windows")
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
