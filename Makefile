@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos mutants lint bench bench-quick docs screenshots lock clean
+.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos mutants lint bench bench-quick docs screenshots lock sbom audit clean
 
 # Three for two cores, since tests wait about half of their time; each takes some 3 GB.
 WORKERS ?= 3
@@ -83,11 +83,21 @@ docs: setup ## docs/settings.md from the descriptions in the spec's models
 screenshots: setup ## docs/dagster and docs/airflow: pictures of their pages by a headless Chromium, which also checks what they show
 	@$(IN_ENV) python -m tests.screenshots
 
-lock: setup ## requirements.lock, and airflow/requirements.lock, from pyproject.toml; what is pinned stays where the ranges allow it
+JARS := ingest/kafka/embedded/kafka
+lock: setup ## requirements.lock, airflow/requirements.lock and the hashes of Kafka's jars; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --all-extras --group deploy --group dev pyproject.toml --output-file requirements.lock
 	@$(IN_ENV) cd airflow && UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --group airflow pyproject.toml --output-file requirements.lock
+	@rm -rf .windrow/jars
+	@$(IN_ENV) mvn -q -B -f $(JARS)-pom.xml dependency:copy-dependencies -Dmdep.useRepositoryLayout=true -DoutputDirectory=$$PWD/.windrow/jars
+	@cd .windrow/jars && find . -name '*.jar' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >../../$(JARS)-jars.sha256
+
+sbom: setup ## a bill of materials (CycloneDX) of what windrow with all extras installs, and of Kafka's jars, into dist/sbom.json
+	@$(IN_ENV) python -m tests.supply_chain sbom
+
+audit: setup ## asks OSV for known vulnerabilities of the packages in requirements.lock; exit code 1 if there are any
+	@$(IN_ENV) python -m tests.supply_chain audit
 
 clean: ## stop what runs, then remove all that make made (not what you wrote)
 	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m windrow.assets.demo stop; python -m windrow.assets.demo forget; fi

@@ -97,6 +97,7 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
         "windrow/py.typed",
         "windrow/dagster.py",
         "windrow/ingest/kafka/embedded/kafka-pom.xml",
+        "windrow/ingest/kafka/embedded/kafka-jars.sha256",
     } <= set(files)
 
 

@@ -11,7 +11,8 @@ All of its files are in one folder:
     folder/broker.log          the broker's output, appended
     folder/lock                locked while a process starts or stops the broker
 
-Kafka's jars are in a cache. Maven fills the cache once.
+Kafka's jars are in a cache. Maven fills the cache once, and only with the jars of
+kafka-jars.sha256.
 
 A pid file may outlive its process, and another process may then have the pid. So a
 process is signalled only if its start time is the noted one.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import os
 import random
 import shutil
@@ -41,12 +43,13 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, join_first_few
 from windrow.ingest.java import install_advice, java_command, java_problem
 from windrow.ingest.waiting import waiting_for
 
 KAFKA = "4.3.0"
 POM = Path(__file__).with_name("kafka-pom.xml")
+JAR_HASHES = POM.with_name("kafka-jars.sha256")
 _MAVEN_SECONDS = 600
 
 
@@ -57,7 +60,7 @@ def find_jars() -> Path:
 
     Raises:
         SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka's jars.
-        UnreachableError: Maven is missing, or could not download the jars.
+        UnreachableError: Maven is missing, could not download the jars, or has others.
     """
     named = os.environ.get("WINDROW_KAFKA_JARS")
     if named:
@@ -104,12 +107,27 @@ def _fetch(cache: Path) -> Path:
                     f"-DoutputDirectory={jars}",
                 ]
             )
+        if changed := _changed_jars(jars):
+            raise UnreachableError(
+                f"Maven fetched other jars than Kafka {KAFKA} has: {join_first_few(changed)}",
+                "setup",
+                "Delete them from Maven's local repository (~/.m2/repository) and start again. If"
+                " that doesn't help, the server in Maven's settings changes files, or lacks some.",
+            )
         try:
             jars.rename(cache)
         except OSError:
             if not cache.is_dir():  # otherwise another process was first, with the same jars
                 raise
     return cache
+
+
+def _changed_jars(folder: Path) -> list[str]:
+    """Returns the names of the jars that are missing, changed or not in kafka-jars.sha256."""
+    lines = [line.split() for line in JAR_HASHES.read_text(encoding="utf-8").splitlines()]
+    pinned = {(path.rpartition("/")[2], digest) for digest, path in lines}
+    fetched = {(jar.name, hashlib.sha256(jar.read_bytes()).hexdigest()) for jar in folder.iterdir()}
+    return sorted({name for name, _ in pinned ^ fetched})
 
 
 def _maven(command: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -81,23 +82,62 @@ def test_no_maven_and_no_jars(bare: Path) -> None:
         server.find_jars()
 
 
-def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
+FIND_FOLDER = 'for a in "$@"; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done'
+
+
+def fake_maven(folder: Path, jar_text: str) -> None:
+    """Writes an mvn that copies a single jar with this text."""
+    jar = '"$out/kafka_2.13-4.3.0.jar"'
+    program(
+        folder / "bin", "mvn", f'{FIND_FOLDER}; /bin/mkdir -p "$out"; printf %s {jar_text} > {jar}'
+    )
+
+
+@pytest.fixture
+def pinned(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine as `bare`, for a Kafka that is a single jar with the text `right`."""
+    hashes = bare / "kafka-jars.sha256"
+    digest = hashlib.sha256(b"right").hexdigest()
+    hashes.write_text(f"{digest}  org/kafka_2.13/4.3.0/kafka_2.13-4.3.0.jar\n")
+    monkeypatch.setattr(server, "JAR_HASHES", hashes)
+    return bare
+
+
+def test_jars_appear_whole_or_not_at_all(pinned: Path) -> None:
     """A failed fetch leaves no cache, and its error has Maven's output.
 
     The next try fills the cache, and later ones don't call Maven.
     """
-    find = 'for a in "$@"; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done'
-    copy = f'{find}; /bin/mkdir -p "$out"; : > "$out/kafka_2.13-4.3.0.jar"'
-    program(bare / "bin", "mvn", f"{copy}; echo no route to repository; exit 1")
+    fake_maven(pinned, "right; echo no route to repository; exit 1; true")
     with pytest.raises(UnreachableError, match="no route to repository"):
         server.find_jars()
-    assert list((bare / ".windrow").iterdir()) == []
-    program(bare / "bin", "mvn", copy)
+    assert list((pinned / ".windrow").iterdir()) == []
+    fake_maven(pinned, "right")
     jar_folder = server.find_jars()
     assert [jar.name for jar in jar_folder.iterdir()] == ["kafka_2.13-4.3.0.jar"]
-    assert list((bare / ".windrow").iterdir()) == [jar_folder]
-    (bare / "bin" / "mvn").unlink()
+    assert list((pinned / ".windrow").iterdir()) == [jar_folder]
+    (pinned / "bin" / "mvn").unlink()
     assert server.find_jars() == jar_folder
+
+
+def test_a_changed_jar_is_refused(pinned: Path) -> None:
+    """A jar with another hash than the pinned one is named in an error and never used.
+
+    The right jar is taken, once Maven has it.
+    """
+    fake_maven(pinned, "changed")
+    with pytest.raises(UnreachableError, match=r"other jars .*: kafka_2\.13-4\.3\.0\.jar"):
+        server.find_jars()
+    assert list((pinned / ".windrow").iterdir()) == []
+    fake_maven(pinned, "right")
+    assert server.find_jars().is_dir()
+
+
+def test_hashes_are_of_the_jars_that_kafka_runs_on() -> None:
+    """The hashes are of the same jars as the folder that the tests' brokers start from has."""
+    named = {line.rpartition("/")[2] for line in server.JAR_HASHES.read_text("utf-8").splitlines()}
+    assert f"kafka_2.13-{server.KAFKA}.jar" in named
+    assert named == {jar.name for jar in server.find_jars().iterdir()}
 
 
 def test_a_named_folder_must_hold_kafka(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
