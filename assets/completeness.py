@@ -68,6 +68,19 @@ def when_complete(
     Raises:
         SpecError: the pipeline has micro-batches, which have no hours to be complete; or
             `target` has no partitions, or others than the table.
+
+    Example:
+        import dagster as dg
+        from windrow import load_spec
+        from windrow.dagster import kafka_table, partitions_of, table_key, when_complete
+
+        spec = load_spec("payments/defs.yaml")
+
+        @dg.asset(deps=[table_key(spec)], partitions_def=partitions_of(spec))
+        def sales() -> None: ...
+
+        sensor = when_complete(spec, [sales])
+        defs = dg.Definitions.merge(kafka_table(spec), dg.Definitions([sales], sensors=[sensor]))
     """
     refuse_batches(spec)
     for asset_or_job in target if isinstance(target, list) else [target]:

@@ -107,12 +107,23 @@ class Attributes(RootModel[dict[str, Any]]):
         schema = PipelineSpec.model_json_schema(*args, **kwargs)
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
-        return as_written(schema)
+        # editors show the first sentence, without the example in Python
+        return {**as_written(schema), "description": schema["description"].partition("\n\n")[0]}
 
 
 @dg.scaffold_with(PipelineScaffolder)
 class KafkaTable(dg.Component):
-    """A Kafka topic becomes a table, one bounded window at a time, exactly once."""
+    """A Kafka topic becomes a table, one bounded window at a time, exactly once.
+
+    Example:
+        import dagster as dg
+        from windrow.dagster import KafkaTable
+
+        class BankTable(KafkaTable):
+            def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+                made = super().get_asset_spec(spec)
+                return made.merge_attributes(metadata={"runbook": "https://wiki.example/payments"})
+    """
 
     def __init__(self, spec: PipelineSpec) -> None:
         """Makes a component from a spec."""
@@ -126,7 +137,7 @@ class KafkaTable(dg.Component):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """Returns the component's description, which lists of components show."""
-        return dg.ComponentTypeSpec(description=cls.__doc__)
+        return dg.ComponentTypeSpec(description=(cls.__doc__ or "").partition("\n\n")[0])
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:

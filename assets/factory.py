@@ -68,6 +68,12 @@ def kafka_table(
         SpecError: `spec` isn't a PipelineSpec; the schema can't be loaded, or has a type
             that the table doesn't have; a resource has an unknown key; or `get_asset_spec`
             changed a key or partitions.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import kafka_table
+
+        defs = kafka_table(load_spec("payments/defs.yaml"))
     """
     refuse_no_spec(spec)
     with warnings.catch_warnings():
@@ -135,6 +141,14 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
 
     Raises:
         SpecError: the definitions have no resource with such a key.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import KafkaSource, kafka_key, kafka_table, standing_on
+
+        spec = load_spec("payments/defs.yaml")
+        staging = KafkaSource(bootstrap_servers="staging:9092")
+        defs = standing_on(kafka_table(spec), {kafka_key(spec): staging})
     """
     required = definitions.resources or {}
     unknown = sorted(resources.keys() - required.keys())
@@ -208,11 +222,12 @@ def _hide(resource: Any) -> Any:
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 
-    description = (
-        f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
+    # Dagster's UI shows the first paragraph, without the example in Python
+    description = (type(resource).__doc__ or "").partition("\n\n")[0] + (
+        "\n\nIts fields are hidden, for `client` has a password, or a"
         " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
         " password stays secret, and the fields are shown."
         if is_kafka_source
-        else type(resource).__doc__
+        else ""
     )
     return dg.ResourceDefinition(initialize, description=description)

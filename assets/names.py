@@ -17,7 +17,19 @@ def identifier(text: str) -> str:
 
 
 def table_key(spec: PipelineSpec) -> dg.AssetKey:
-    """Returns the table's asset key: `dagster.key` of the spec, or else the pipeline's id."""
+    """Returns the table's asset key: `dagster.key` of the spec, or else the pipeline's id.
+
+    Example:
+        import dagster as dg
+        from windrow import load_spec
+        from windrow.dagster import table_key
+
+        spec = load_spec("payments/defs.yaml")
+
+        @dg.asset(deps=[table_key(spec)])
+        def all_sales(context: dg.AssetExecutionContext) -> None:
+            context.log.info(table_key(spec).to_user_string())
+    """
     return dg.AssetKey.from_user_string(spec.dagster.key or spec.id)
 
 
@@ -66,7 +78,15 @@ def topics_name(spec: PipelineSpec) -> str:
 
 
 SPARK_KEY = "spark"
-"""The key of the Spark that all pipelines without their own Spark settings share."""
+"""The key of the Spark that all pipelines without their own Spark settings share.
+
+Example:
+    from windrow import load_spec
+    from windrow.dagster import SPARK_KEY, Spark, kafka_table
+
+    spec = load_spec("payments/defs.yaml")
+    defs = kafka_table(spec, {SPARK_KEY: Spark(master="local[2]")})
+"""
 
 
 def spark_key(spec: PipelineSpec) -> str:
@@ -81,6 +101,14 @@ def kafka_key(spec: PipelineSpec) -> str:
     It is the cluster's key if the spec names a cluster and has no other connection
     settings, else a key of the pipeline. Each kind of resource has its own ending, so keys
     can't collide.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import KafkaSource, kafka_key, kafka_table, standing_on
+
+        spec = load_spec("payments/defs.yaml")
+        staging = KafkaSource(bootstrap_servers="staging:9092")
+        defs = standing_on(kafka_table(spec), {kafka_key(spec): staging})
     """
     source = spec.source
     has_own_client = bool(source.client) or source.tuning != TuningSpec()
@@ -92,10 +120,28 @@ def kafka_key(spec: PipelineSpec) -> str:
 
 
 def ledger_key(spec: PipelineSpec) -> str:
-    """Returns the key of the pipeline's LedgerState."""
+    """Returns the key of the pipeline's LedgerState.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import LedgerState, kafka_table, ledger_key, standing_on
+
+        spec = load_spec("payments/defs.yaml")
+        ledger = LedgerState(url="/srv/windrow/state.db")
+        defs = standing_on(kafka_table(spec), {ledger_key(spec): ledger})
+    """
     return f"{identifier(spec.id)}_ledger"
 
 
 def sink_key(spec: PipelineSpec) -> str:
-    """Returns the key of the pipeline's Table."""
+    """Returns the key of the pipeline's Table.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import Table, kafka_table, sink_key, standing_on
+
+        spec = load_spec("payments/defs.yaml")
+        table = Table(settings={"kind": "delta", "path": "staging/payments"}, folder="/srv/lake")
+        defs = standing_on(kafka_table(spec), {sink_key(spec): table})
+    """
     return f"{identifier(spec.id)}_sink"

@@ -44,6 +44,17 @@ def partitions_of(spec: PipelineSpec) -> dg.PartitionsDefinition[str]:
 
     A key is the start of a window in time, or the name of a micro-batch. A run adds the key
     of a micro-batch when it has cut it (`assets.micro_batches.keep_newest`).
+
+    Example:
+        import dagster as dg
+        from windrow import load_spec
+        from windrow.dagster import partitions_of, table_key
+
+        spec = load_spec("payments/defs.yaml")
+
+        @dg.asset(deps=[table_key(spec)], partitions_def=partitions_of(spec))
+        def hourly_sales(context: dg.AssetExecutionContext) -> None:
+            context.log.info(context.partition_key)
     """
     return (
         dg.DynamicPartitionsDefinition(name=batches_name(spec))

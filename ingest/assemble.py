@@ -80,6 +80,14 @@ def assemble(
     Raises:
         SpecError: `spec` isn't a PipelineSpec; the schema can't be loaded or stored; or the
             path or URL of the ledger or of the table is invalid.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        print(windrow.preview_window(pipeline, window).splits)
     """
     refuse_no_spec(spec)
     columns = table_columns(spec, transform)

@@ -122,6 +122,17 @@ class WindrowError(Exception):
 
     All fields are passed to `Exception.__init__`, so that an error survives pickling on
     its way from a Spark worker.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T11:00:00Z")
+        try:
+            windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        except windrow.WindrowError as error:
+            print("exit code", error.exit_code, "-", error)
     """
 
     exit_code: ClassVar[int] = 70
@@ -180,7 +191,17 @@ class WindrowError(Exception):
 
 
 class SpecError(WindrowError):
-    """The spec, the schema or the command line is wrong."""
+    """The spec, the schema or the command line is wrong.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        try:
+            windrow.windows_named(spec, "2026-01-05T09:30:00Z")
+        except windrow.SpecError as error:
+            print("fix it first:", error)
+    """
 
     exit_code = 2
 
@@ -203,6 +224,17 @@ class RefusedError(WindrowError):
         of_setting: True if the pipeline's setup is wrong, not the data of this window.
             Every window is then refused until the setup is fixed. Most classes set it for
             all their errors; for the others, the code that raises the error sets it.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T11:00:00Z")
+        try:
+            windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        except windrow.RefusedError as error:
+            print("a person decides:", error.advice)
     """
 
     exit_code = 1
@@ -311,7 +343,19 @@ class DamagedError(RefusedError):
 
 
 class UnreachableError(WindrowError):
-    """A service outside of windrow can't be reached, or did not answer in time."""
+    """A service outside of windrow can't be reached, or did not answer in time.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        try:
+            windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        except windrow.UnreachableError as error:
+            print("try again later:", error.message)
+    """
 
     exit_code = 3
 
@@ -351,6 +395,17 @@ class NotClosedError(WindrowError):
     Attributes:
         exit_code: the exit code of the command.
         until: when the window can be run; None if that isn't known.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-07T09:00:00Z")
+        try:
+            windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        except windrow.NotClosedError as error:
+            print("run it again at", error.until)
     """
 
     exit_code = 4
@@ -375,6 +430,17 @@ class BugError(WindrowError):
     """A bug of windrow, of a plugin, or of a library.
 
     Nothing became visible, and another try fixes nothing.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        try:
+            windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        except windrow.BugError as error:
+            print("please report:", error)
     """
 
     exit_code = 70

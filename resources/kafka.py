@@ -31,6 +31,14 @@ class KafkaSource(dg.ConfigurableResource[None]):
 
     All readers in one process share one client. Pipelines may share the resource of a
     cluster. `reading` returns the source of one pipeline.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import KafkaSource, kafka_key, kafka_table
+
+        spec = load_spec("payments/defs.yaml")
+        staging = KafkaSource(bootstrap_servers="staging:9092")
+        defs = kafka_table(spec, {kafka_key(spec): staging})
     """
 
     bootstrap_servers: str = Field(description="The cluster's first addresses")
@@ -156,8 +164,9 @@ class KafkaSource(dg.ConfigurableResource[None]):
                 "tuning": dict(self.tuning),
                 "client": {**self.client, **self._shared_properties()},
             },
+            shared=True,
         )
-        mistakes += shared_only_mistakes(self.client, ())
+        mistakes += shared_only_mistakes(self.client, ("client",))
         if cluster is None or mistakes:
             raise refusal("the resource KafkaSource", mistakes, Document())
         return cluster

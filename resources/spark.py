@@ -24,6 +24,14 @@ class Spark(LazyPySparkResource):
     Its Java process is launched earlier, while the first uncommitted window is planned. A
     run that only reports committed windows never starts Spark. With `connect` the run has
     its own session on a Spark Connect server (`windrow spark run`).
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import SPARK_KEY, Spark, kafka_table
+
+        spec = load_spec("payments/defs.yaml")
+        spark = Spark(spark_config={"spark.driver.memory": "4g"})
+        defs = kafka_table(spec, {SPARK_KEY: spark})
     """
 
     master: str = Field(

@@ -22,7 +22,16 @@ from windrow.ingest.sinks.kinds import SinkOfItsKind, make_table
 
 
 class Table(dg.ConfigurableResource[None]):
-    """The table of rows and receipts, with its dead letters."""
+    """The table of rows and receipts, with its dead letters.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import Table, kafka_table, sink_key
+
+        spec = load_spec("payments/defs.yaml")
+        table = Table(settings={"kind": "delta", "path": "staging/payments"}, folder="/srv/lake")
+        defs = kafka_table(spec, {sink_key(spec): table})
+    """
 
     settings: Mapping[str, Any] = Field(repr=False, description="As under a spec's sink")
     folder: str = Field(description="The folder that relative paths are relative to")
@@ -45,7 +54,7 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        settings, mistakes = validate(_Settings, {"sink": self.settings})
+        settings, mistakes = validate(_Settings, {"sink": self.settings}, shared=True)
         if settings is None:
             raise refusal("the resource Table", mistakes, Document())
         return make_table(settings.sink, rows, metadata, Path(self.folder))
@@ -56,7 +65,16 @@ class _Settings(Section):
 
 
 class LedgerState(dg.ConfigurableResource[None]):
-    """The database of boundaries, plans and copies of receipts: SQLite or PostgreSQL."""
+    """The database of boundaries, plans and copies of receipts: SQLite or PostgreSQL.
+
+    Example:
+        from windrow import load_spec
+        from windrow.dagster import LedgerState, kafka_table, ledger_key
+
+        spec = load_spec("payments/defs.yaml")
+        ledger = LedgerState(url="sqlite:////srv/windrow/state.db")
+        defs = kafka_table(spec, {ledger_key(spec): ledger})
+    """
 
     url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
 

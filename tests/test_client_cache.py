@@ -35,7 +35,7 @@ def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
     assert not is_keeping()
 
 
-def test_one_waits_under_a_key() -> None:
+def test_a_key_has_one_kept_client() -> None:
     """A newer client under the same key replaces the older one, which is closed."""
     older, newer = Thing(), Thing()
     with keeping():
@@ -45,7 +45,7 @@ def test_one_waits_under_a_key() -> None:
         assert take_client("a") is newer
 
 
-def test_without_keeping_nothing_waits() -> None:
+def test_without_keeping_no_client_is_kept() -> None:
     """Outside of a run's splits, a client is closed immediately."""
     client = Thing()
     keep("a", client)

@@ -89,6 +89,11 @@ def dags_from(
 
     Raises:
         ValueError: no pipeline can be used.
+
+    Example:
+        from windrow_airflow import dags_from
+
+        globals().update(dags_from("/opt/pipelines", command="/opt/windrow/bin/windrow"))
     """
     operator_options = {
         "command": command,

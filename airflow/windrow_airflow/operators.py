@@ -35,11 +35,37 @@ _COMMITTED = "committed"
 
 
 class WindrowUnreachable(AirflowException):
-    """Kafka, the table, the ledger or Java didn't answer: the task is retried."""
+    """Kafka, the table, the ledger or Java didn't answer: the task is retried.
+
+    Example:
+        from airflow.sdk import DAG
+        from windrow_airflow import WindrowRunOperator, WindrowUnreachable
+
+        def log_retry(context):
+            if isinstance(context["exception"], WindrowUnreachable):
+                print("a system is away:", context["exception"])
+
+        with DAG("payments"):
+            spec = "/opt/pipelines/payments/defs.yaml"
+            WindrowRunOperator(task_id="run", spec=spec, on_retry_callback=log_retry)
+    """
 
 
 class WindrowTooEarly(AirflowException):
-    """The window isn't over yet, or is held open by a transaction: the task is retried."""
+    """The window isn't over yet, or is held open by a transaction: the task is retried.
+
+    Example:
+        from airflow.sdk import DAG
+        from windrow_airflow import WindrowRunOperator, WindrowTooEarly
+
+        def log_retry(context):
+            if isinstance(context["exception"], WindrowTooEarly):
+                print("not over yet:", context["exception"])
+
+        with DAG("payments"):
+            spec = "/opt/pipelines/payments/defs.yaml"
+            WindrowRunOperator(task_id="run", spec=spec, on_retry_callback=log_retry)
+    """
 
 
 _RETRIED = {UNREACHABLE: WindrowUnreachable, TOO_EARLY: WindrowTooEarly}
@@ -129,7 +155,16 @@ class WindrowOperator(BaseOperator):
 
 
 class WindrowRunOperator(WindrowOperator):
-    """Commits the window of a DAG run, exactly once. A committed window is only reported."""
+    """Commits the window of a DAG run, exactly once. A committed window is only reported.
+
+    Example:
+        from airflow.sdk import DAG
+        from windrow_airflow import WindrowRunOperator
+
+        with DAG("one_hour"):
+            spec, nine = "/opt/pipelines/payments/defs.yaml", "2026-01-05T09:00:00Z"
+            WindrowRunOperator(task_id="run", spec=spec, window=nine)
+    """
 
     template_fields = (*WindrowOperator.template_fields, "verb")
 
@@ -223,6 +258,16 @@ class WindrowEventsOperator(BaseOperator):
 
     Airflow drops the events of a task that fails, even if it fails for only one window of
     many.
+
+    Example:
+        from airflow.sdk import DAG, Asset
+        from windrow_airflow import WindrowCatchUpOperator, WindrowEventsOperator
+
+        hours = "2026-01-05T00:00:00Z/2026-01-06T00:00:00Z"
+        with DAG("payments_catch_up"):
+            spec, table = "/opt/pipelines/payments/defs.yaml", [Asset("payments")]
+            run = WindrowCatchUpOperator(task_id="run", spec=spec, window=hours, outlets=table)
+            run >> WindrowEventsOperator(task_id="events", outlets=table)
     """
 
     def __init__(self, *, trigger_rule: str = "all_failed", **kwargs: Any) -> None:
@@ -240,7 +285,17 @@ class WindrowEventsOperator(BaseOperator):
 
 
 class WindrowCatchUpOperator(WindrowRunOperator):
-    """Commits many windows in one process: `START/END`, or all waiting micro-batches."""
+    """Commits many windows in one process: `START/END`, or all waiting micro-batches.
+
+    Example:
+        from airflow.sdk import DAG, Asset
+        from windrow_airflow import WindrowCatchUpOperator
+
+        hours = "2026-01-05T00:00:00Z/2026-01-06T00:00:00Z"
+        with DAG("payments_catch_up"):
+            spec, table = "/opt/pipelines/payments/defs.yaml", Asset("payments")
+            WindrowCatchUpOperator(task_id="run", spec=spec, window=hours, outlets=[table])
+    """
 
     def words(self, context: Context) -> list[str]:
         """Returns the words of the command.
@@ -256,7 +311,16 @@ class WindrowCatchUpOperator(WindrowRunOperator):
 
 
 class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):
-    """Waits until a window is complete: its hours are over in every topic-partition."""
+    """Waits until a window is complete: its hours are over in every topic-partition.
+
+    Example:
+        from airflow.sdk import DAG, Asset, PartitionedAssetTimetable
+        from windrow_airflow import WindrowCompleteSensor
+
+        with DAG("hourly_sales", schedule=PartitionedAssetTimetable(assets=Asset("payments"))):
+            spec = "/opt/pipelines/payments/defs.yaml"
+            complete = WindrowCompleteSensor(task_id="complete", spec=spec, timeout=6 * 3600)
+    """
 
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         """Takes the arguments of `WindrowOperator` and of Airflow's sensors.

@@ -38,6 +38,16 @@ class Chosen(msgspec.Struct, frozen=True):
 
     Raises:
         SpecError: there is no such stage.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        chosen = windrow.Chosen(stage="value", reason="not_json")
+        request = windrow.DeadReplayRequest("after the fix", chosen)
+        print(windrow.replay_dead_letters(pipeline, window, request).tried, "were tried")
     """
 
     stage: str | None = None

@@ -78,6 +78,17 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
         refused: the reasons why the others were refused again.
         committed: the window's receipt. After a dry run, or if no message was accepted, it
             is the previous one.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        request = windrow.DeadReplayRequest("after the fix")
+        result = windrow.replay_dead_letters(pipeline, window, request)
+        for refused in result.refused:
+            print(refused.count, "were refused again in the stage", refused.stage)
     """
 
     window: str
@@ -100,6 +111,16 @@ class DeadReplayRequest:
         edit: a function that edits the messages first.
         dry_run: only count the messages that would be accepted.
         anyway: replay even if the pipeline is paused.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        request = windrow.DeadReplayRequest("after the fix", dry_run=True)
+        result = windrow.replay_dead_letters(pipeline, window, request)
+        print(result.messages, "of", result.tried, "would be accepted")
     """
 
     id: str
@@ -121,6 +142,16 @@ def replay_dead_letters(
             message.
         UnreachableError: the table or the ledger doesn't answer. The dead letters can be
             replayed again.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        request = windrow.DeadReplayRequest("after the fix")
+        result = windrow.replay_dead_letters(pipeline, window, request)
+        print(result.messages, "of", result.open, "dead letters were accepted")
     """
     _refuse_unsupported(pipeline)
     anyway = request.anyway or request.dry_run

@@ -28,6 +28,18 @@ class RefusedMessage:
 
     Attributes:
         schema_id: the id or GUID of its schema, if its format has a schema registry.
+
+    Example:
+        from dataclasses import replace
+        import windrow
+
+        def repair(message: windrow.RefusedMessage) -> windrow.RefusedMessage:
+            return replace(message, value=(message.value or b"").replace(b"'", b'"'))
+
+        pipeline = windrow.open_pipeline(windrow.load_spec("payments/defs.yaml"))
+        window = windrow.read_receipts(pipeline)[0].receipt.window
+        request = windrow.DeadReplayRequest("repair", edit=repair)
+        print(windrow.replay_dead_letters(pipeline, window, request).edited, "were repaired")
     """
 
     topic: str

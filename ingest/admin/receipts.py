@@ -35,6 +35,14 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
     Raises:
         DamagedError: a receipt is missing or can't be read.
         UnreachableError: the table can't be reached.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        for committed in windrow.read_receipts(pipeline):
+            print(committed.receipt.window.key, committed.receipt.counts.rows)
     """
     return sorted(pipeline.sink.receipts(), key=lambda committed: committed.receipt.window)
 

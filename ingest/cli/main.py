@@ -356,7 +356,10 @@ def peek(
     ] = None,
     rows: Annotated[
         bool,
-        typer.Option("--rows", help="Show the rows that they become, step by step (of 10)."),
+        typer.Option(
+            "--rows",
+            help="Show the rows that they become after each step, of 10 messages by default.",
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,

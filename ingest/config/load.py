@@ -81,6 +81,12 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
     Raises:
         SpecError: the file can't be read, or has mistakes. The message has all of them,
             each with its line and dotted name.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        print(spec.id, "has", spec.window.grid, "windows")
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
@@ -126,7 +132,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
-        named = _find_cluster(section, name, folder)
+        named = find_cluster(section, name, folder)
         if isinstance(named, Mistake):
             mistakes.append(named)
             continue
@@ -184,7 +190,7 @@ def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
     ]
 
 
-def _find_cluster(
+def find_cluster(
     section: Mapping[str, Any], name: str, folder: Path
 ) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
@@ -306,6 +312,7 @@ def _shared_cluster(
     shared, mistakes = validate(
         SharedSpec,
         {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
+        shared=True,
     )
     mistakes += client_mistakes(section_of(clusters, name), ("clusters", name), shared=True)
     return (None if shared is None else shared.clusters[name]), mistakes

@@ -145,6 +145,12 @@ class PipelineSpec(Section):
     `id` is the pipeline's permanent identity: its windows and frozen boundaries have it.
     Three fields can't be written in a file: the spec's `folder`, its `spec_file` if it
     comes from one, and the `named_clusters` of a windrow.yaml that it refers to.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        print(spec.id, "reads", spec.source.topic, "into", spec.sink_path())
     """
 
     id: PipelineId = Field(
@@ -451,6 +457,13 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
     Raises:
         SpecError: the text names no window, one that isn't on the pipeline's grid, or one
             before the pipeline's start.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        for window in windrow.windows_named(spec, "2026-01-05T09:00:00Z/2026-01-05T11:00:00Z"):
+            print(window.key)
     """
     try:
         windows = parse_windows(spec.id, spec.window.grid, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,8 +33,8 @@ _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
 """Matches a password in a URL of PostgreSQL. It may also be one of the URL's options."""
 
 _ONLY_SHARED = (
-    "belongs into a windrow.yaml, under client of a cluster there, which is named here: it may run"
-    " a program or send a secret to a URL, and who may change a pipeline may not do that"
+    "belongs into a windrow.yaml, under client or registry of a cluster there, which is named here:"
+    " it may run a program or send a secret to a URL, and who may change a pipeline may not do that"
 )
 
 _SHOWN_MAX = 50
@@ -89,12 +89,21 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     )
 
 
-def validate(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
-    """Makes a model from values, or lists their mistakes."""
+def validate(
+    model: type[M], values: Mapping[str, Any], *, shared: bool = False
+) -> tuple[M | None, list[Mistake]]:
+    """Makes a model from values, or lists their mistakes.
+
+    Args:
+        model: the model.
+        values: the settings as they were written.
+        shared: True in a windrow.yaml, which alone may have some settings (`shared_only`).
+    """
+    mistakes = [] if shared else list(shared_only_mistakes(values, ()))
     try:
-        return model.model_validate(values), []
+        return model.model_validate(values), mistakes
     except ValidationError as error:
-        return None, list(map(mistake_of, error.errors(include_url=False)))
+        return None, mistakes + list(map(mistake_of, error.errors(include_url=False)))
 
 
 def client_mistakes(
@@ -110,14 +119,13 @@ def client_mistakes(
         section: the section as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
-        shared: True in a windrow.yaml, which alone may have some properties
-            (`shared_only`).
+        shared: True in a windrow.yaml, as in `validate`.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
-    if not shared and (mistakes := shared_only_mistakes(client, path)):
+    if not shared and (mistakes := list(shared_only_mistakes(client, (*path, "client")))):
         return mistakes
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
@@ -127,7 +135,7 @@ def client_mistakes(
 
 
 def shared_only(client: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the client properties that only a windrow.yaml may have.
+    """Returns the settings of a client or a registry that only a windrow.yaml may have.
 
     They are the login by token, and secrets that a command prints.
     """
@@ -138,14 +146,20 @@ def shared_only(client: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def shared_only_mistakes(client: Mapping[str, Any], path: SettingPath) -> list[Mistake]:
-    """Finds client properties that only a windrow.yaml may have.
+def shared_only_mistakes(value: object, path: SettingPath) -> Iterator[Mistake]:
+    """Finds settings that only a windrow.yaml may have, in a file or a section of another place.
 
     Args:
-        client: the client properties of another place.
-        path: the keys that lead to the section with them.
+        value: the settings as they were written, with all that is nested in them.
+        path: the keys that lead to them.
     """
-    return [Mistake((*path, "client", name), _ONLY_SHARED) for name in shared_only(client)]
+    name = path[-1] if path[-2:-1] in {("client",), ("registry",)} else ""
+    if shared_only({str(name): value}):
+        yield Mistake(path, _ONLY_SHARED)
+    elif path[-1:] != ("body",):  # of a lookup: any JSON, which is sent as it is
+        items = value.items() if isinstance(value, Mapping) else ()
+        for key, item in enumerate(value) if isinstance(value, list | tuple) else items:
+            yield from shared_only_mistakes(item, (*path, key))
 
 
 def written_out(document: Document) -> list[Mistake]:

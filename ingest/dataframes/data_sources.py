@@ -55,6 +55,14 @@ class WindrowSource(DataSource):
 
     Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`.
     `docs/dataframes.md` explains the options.
+
+    Example:
+        import windrow
+
+        spark.dataSource.register(windrow.WindrowSource)  # once in a session
+        reader = spark.read.format("windrow").option("spec", "payments/defs.yaml")
+        hour = reader.option("window", "2026-01-05T09:00:00Z").load()
+        print(hour.count(), "rows")
     """
 
     _code: Any = CodeOfDriver()
@@ -110,6 +118,14 @@ class WindrowKafka(DataSource):
 
     Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`.
     `docs/dataframes.md` explains the options.
+
+    Example:
+        import windrow
+
+        spark.dataSource.register(windrow.WindrowKafka)  # once in a session
+        totals = spark.range(1000).selectExpr("id AS customer", "id * 3 AS cents")
+        writer = totals.write.format("windrow-kafka").option("spec", "totals.yaml")
+        writer.option("batch", 20260105).mode("append").save()
     """
 
     _code: Any = CodeOfDriver()

@@ -36,6 +36,8 @@ from pydantic import Field
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from windrow.ingest.config.cluster import TuningSpec
+from windrow.ingest.config.load import find_cluster
 from windrow.ingest.config.pipeline import PipelineId
 from windrow.ingest.config.settings_file import client_mistakes, refusal, text_of, validate
 from windrow.ingest.crashpoints import crash_point
@@ -55,6 +57,7 @@ from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of
+from windrow.ingest.sinks.kind import OnClusterSection
 from windrow.ingest.sinks.kinds import KafkaOfItsKind
 
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
@@ -122,10 +125,8 @@ class WriteSpec(Section):
                     " function"
                 ),
             )
-        if sink.get("cluster") is not None:
-            yield ("sink", "cluster"), "is for pipelines: write bootstrap_servers here"
-        elif sink.get("bootstrap_servers") is None:
-            yield ("sink", "bootstrap_servers"), "is missing"
+        if sink.get("cluster") is None and sink.get("bootstrap_servers") is None:
+            yield ("sink", "bootstrap_servers"), "is missing, and so is cluster"
 
     def table(self, folder: Path, rows: pa.Schema) -> Sink:
         """Makes the sink.
@@ -150,21 +151,28 @@ def read_write_spec(path: Path) -> WriteSpec:
     """
     advice = "Give its path as the option spec."
     document = read_document(text_of(path, f"The file {path} of the write", advice), envelope=False)
-    spec, spec_mistakes = _check_document(document)
+    spec, spec_mistakes = _check_document(document, path.absolute().parent)
     mistakes = [*document.mistakes, *(m for m in spec_mistakes if not document.failed(m.path))]
     if mistakes or spec is None:
         raise refusal(str(path), mistakes, document)
     return spec
 
 
-def _check_document(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
+def _check_document(document: Document, folder: Path) -> tuple[WriteSpec | None, list[Mistake]]:
     written = document.attributes
     if not isinstance(written, Mapping):
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
     spec, mistakes = validate(WriteSpec, values)
-    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *mistakes]
+    named = find_cluster(sink, "sink", folder)
+    if isinstance(named, Mistake):
+        return None, [named, *mistakes]
+    if spec is not None and named is not None and isinstance(spec.sink, OnClusterSection):
+        cluster = named.under(spec.sink.client, TuningSpec())
+        section = spec.sink.with_cluster(cluster.bootstrap_servers, cluster.client, named.registry)
+        spec = spec.model_copy(update={"sink": section})
+    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",), named), *mistakes]
 
 
 # --------------------------------------------------------------------------------------------------

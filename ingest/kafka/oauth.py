@@ -7,7 +7,6 @@ With OIDC and on Azure, librdkafka asks for tokens itself. For the other logins 
 from __future__ import annotations
 
 import base64
-import binascii
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,13 +17,16 @@ import msgspec
 
 from windrow.ingest.errors import SpecError, require_extra
 from windrow.ingest.settings.logins import AzureLogin, Login, MskLogin, OidcLogin, TokenLogin
-from windrow.ingest.settings.secrets import InCommand, Secret, read
+from windrow.ingest.settings.secrets import (
+    LEAST_SECONDS,
+    InCommand,
+    Secret,
+    claimed_expiry,
+    read,
+)
 
 _SETTING = "client.oauth"
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_LEAST_SECONDS = 60
-"""A command whose token is valid for less than this runs again."""
-
 _MSK_SECONDS = 900
 """Lifetime of a token for MSK, the longest that it takes."""
 
@@ -114,7 +116,7 @@ def _given_token(login: TokenLogin) -> tuple[str, float]:
     setting = f"{_SETTING}.token"
     token = read(login.token, setting)
     expiry = _expiry_of(token, login)
-    if isinstance(login.token, InCommand) and expiry < time.time() + _LEAST_SECONDS:
+    if isinstance(login.token, InCommand) and expiry < time.time() + LEAST_SECONDS:
         token = read(login.token, setting, renewed=True)
         expiry = _expiry_of(token, login)
     if expiry <= time.time():
@@ -132,16 +134,9 @@ def _expiry_of(token: str, login: TokenLogin) -> float:
     Raises:
         SpecError: the token doesn't say it, and neither do the settings.
     """
-    parts = token.split(".")
-    if len(parts) == 3:
-        try:
-            claims = msgspec.json.decode(
-                base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims
-            )
-        except (msgspec.MsgspecError, binascii.Error, ValueError):
-            pass
-        else:
-            return claims.exp
+    expiry = claimed_expiry(token)
+    if expiry is not None:
+        return expiry
     if login.lifetime_seconds is not None:
         return time.time() + login.lifetime_seconds
     raise SpecError(
@@ -150,10 +145,6 @@ def _expiry_of(token: str, login: TokenLogin) -> float:
         "spec",
         f"Set {_SETTING}.lifetime_seconds.",
     )
-
-
-class _Claims(msgspec.Struct):
-    exp: float
 
 
 def msk_token(login: MskLogin) -> tuple[str, float]:

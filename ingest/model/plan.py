@@ -26,6 +26,13 @@ class Window(msgspec.Struct, frozen=True, order=True):
         pipeline: the id of the pipeline.
         start: the label at which the window starts.
         end: the label at which it ends.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        for window in windrow.windows_named(spec, "2026-01-05T09:00:00Z/2026-01-05T11:00:00Z"):
+            print(window.key, "is from", window.start, "to", window.end)
     """
 
     pipeline: str
@@ -111,6 +118,16 @@ class Plan(msgspec.Struct, frozen=True):
         stop: the boundary at its end.
         splits: the offset ranges that the tasks read.
         sink: the identity of the sink.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        plan = windrow.preview_window(pipeline, window)
+        for split in plan.splits:
+            print(split.topic, split.partition, "from", split.start, "to", split.stop)
     """
 
     window: Window

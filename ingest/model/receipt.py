@@ -278,6 +278,15 @@ class Receipt(msgspec.Struct, frozen=True):
             in this window. These offsets are in no window.
         pins: the version that each lookup asked.
         stop: the end of the pipeline's micro-batches, if they have one.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        for committed in windrow.read_receipts(pipeline):
+            receipt = committed.receipt
+            print(receipt.window.key, "has", receipt.counts.rows, "rows")
     """
 
     plan: Plan
@@ -366,6 +375,14 @@ class Committed(msgspec.Struct, frozen=True):
         receipt: the receipt.
         version: the table version that the commit made; None if the sink doesn't know it
             any more.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        for committed in windrow.read_receipts(pipeline):
+            print(committed.receipt.window.key, "made version", committed.version)
     """
 
     receipt: Receipt

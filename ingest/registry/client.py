@@ -2,8 +2,8 @@
 
 It is confluent-kafka's client, with additional bounds:
 
-- The size of an answer is limited, and so is the total time to receive it. An answer is never
-  decompressed, and no redirect is followed.
+- The size of an answer is limited, and so is the time to receive it (`registry.sessions`). An
+  answer is never decompressed, and no redirect is followed.
 - Error messages contain only types and numbers of the client's errors, and a short printable
   part of the registry's answer, without the password.
 
@@ -16,9 +16,8 @@ from __future__ import annotations
 import base64
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from windrow.ingest.errors import (
@@ -32,15 +31,10 @@ from windrow.ingest.errors import (
     to_printable,
 )
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.settings.logins import OidcLogin
 from windrow.ingest.settings.secrets import Secret, masked, read
 from windrow.ingest.waiting import waiting_for
 
-MOST_BYTES = 4 << 20
-"""The most bytes of an answer.
-
-The limit is above the characters of the longest schema. The schema is JSON inside JSON, so
-each quote has a backslash, or is written as six characters.
-"""
 MOST_REFERENCES = 200
 """The most schemas that a schema may refer to, directly or through others."""
 
@@ -133,6 +127,10 @@ class Registry:
         timeout: how long one try may take, in seconds.
         retries: how often a request is repeated if another try may succeed.
         section: the spec's section that the registry is for, which errors name.
+        token: the token to sign in with, or a reference to it.
+        oauth: the provider of such tokens.
+        logical_cluster: id of the registry, for Confluent Cloud with a token.
+        identity_pool: id of the identity pool, for Confluent Cloud with a token.
     """
 
     url: str
@@ -145,6 +143,10 @@ class Registry:
     timeout: float = 10.0
     retries: int = 3
     section: Literal["source", "sink"] = "source"
+    token: str | Secret | None = field(default=None, repr=False)
+    oauth: OidcLogin | None = field(default=None, repr=False)
+    logical_cluster: str | None = None
+    identity_pool: str | None = None
 
     def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
         return _Requests(self).of_subject(subject, limit)
@@ -198,26 +200,36 @@ class Registry:
             basic_credentials,
             *(
                 secret
-                for secret in (self.password, self.key_password)
+                for secret in (self.password, self.key_password, self.token)
                 if isinstance(secret, str) and secret
             ),
         ]
 
-    def reveal(self) -> Registry:
+    def reveal(self, *, renewed: bool = False) -> Registry:
         """Returns the registry with the secrets themselves instead of references to them.
+
+        Args:
+            renewed: True if they are read anew, though this process keeps them.
 
         Raises:
             SpecError: a secret isn't at the place of its reference.
+            UnreachableError: the provider of `oauth` gives no token.
         """
+        token = _reveal(self.token, "registry.token", renewed=renewed)
+        if self.oauth is not None:
+            with require_extra("registry", "The client of a schema registry can't be loaded"):
+                from windrow.ingest.registry.sessions import provider_token
+            token = provider_token(self.oauth, self.timeout, self.retries, renewed=renewed)
         return replace(
             self,
-            password=_reveal(self.password, "registry.password"),
-            key_password=_reveal(self.key_password, "registry.key_password"),
+            password=_reveal(self.password, "registry.password", renewed=renewed),
+            key_password=_reveal(self.key_password, "registry.key_password", renewed=renewed),
+            token=token,
         )
 
 
-def _reveal(secret: str | Secret | None, setting: str) -> str | None:
-    return read(secret, setting) if isinstance(secret, Secret) else secret
+def _reveal(secret: str | Secret | None, setting: str, *, renewed: bool) -> str | None:
+    return read(secret, setting, renewed=renewed) if isinstance(secret, Secret) else secret
 
 
 @lru_cache(maxsize=16)
@@ -229,6 +241,8 @@ def client_of(registry: Registry, _process: int) -> Any:
     """
     with require_extra("registry", "The client of a schema registry can't be loaded"):
         from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        from windrow.ingest.registry.sessions import limit_session
     settings: dict[str, Any] = {
         "url": registry.url,
         "ssl.ca.location": registry.ca,
@@ -242,6 +256,13 @@ def client_of(registry: Registry, _process: int) -> Any:
     }
     if registry.username is not None:
         settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
+    if registry.token is not None:
+        settings |= {
+            "bearer.auth.credentials.source": "STATIC_TOKEN",
+            "bearer.auth.token": registry.token,
+            "bearer.auth.logical.cluster": registry.logical_cluster or "",
+            "bearer.auth.identity.pool.id": registry.identity_pool,
+        }
     try:
         client = SchemaRegistryClient(
             {name: value for name, value in settings.items() if value is not None}
@@ -254,55 +275,16 @@ def client_of(registry: Registry, _process: int) -> Any:
             "spec",
             "Check that the files of ca, certificate and key can be read and belong together.",
         ) from None
-    # the client offers no public way to bound an answer
-    session = client._rest_client.session  # noqa: SLF001
-    # no code would close a connection that is kept open
-    session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
-    session.event_hooks = {"response": [partial(_bound, registry.seconds)]}
+    # the client offers no public way to limit an answer
+    limit_session(client._rest_client.session, registry.timeout)  # noqa: SLF001
     return client
-
-
-class _TooLargeError(Exception):
-    """An answer is larger than any schema needs."""
-
-
-def _bound(seconds: float, response: Any) -> None:
-    """Bounds an answer's size and time, before any of its body is read.
-
-    The client only bounds each step of a request. It doesn't bound an answer that arrives
-    byte by byte.
-    """
-    import httpx2  # an optional dependency, loaded only when it is used
-
-    stream, until = response.stream, time.monotonic() + seconds
-
-    class Bounded(httpx2.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            size = 0
-            for chunk in stream:
-                size += len(chunk)
-                if size > MOST_BYTES:
-                    raise _TooLargeError
-                if time.monotonic() > until:
-                    raise _TimeUpError
-                yield chunk
-
-        def close(self) -> None:
-            stream.close()
-
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise _TooLargeError
-    response.stream = Bounded()
-
-
-class _TimeUpError(Exception):
-    """An answer takes longer than all tries of its request may, or all requests do."""
 
 
 class _Requests:
     """Requests for one schema or one subject.
 
     Attributes:
+        _stated: the registry with references; None after the secrets were read again.
         _registry: the registry, with its secrets.
         _client: confluent-kafka's client.
         _characters: the number of characters of the schema and its references so far.
@@ -310,6 +292,7 @@ class _Requests:
     """
 
     def __init__(self, registry: Registry) -> None:
+        self._stated: Registry | None = registry
         self._registry = registry.reveal()
         self._client = client_of(self._registry, os.getpid())
         self._characters = 0
@@ -331,10 +314,15 @@ class _Requests:
         return [schema for schema in schemas if schema is not None]
 
     def schema(self, id_: str) -> WriterSchema | None:
-        ask = self._client.get_schema if id_.isdecimal() else self._client.get_schema_by_guid
         request = f"schema id {id_}"
         response = self._send(
-            lambda: ask(int(id_) if id_.isdecimal() else id_), request, _NO_SCHEMA
+            lambda: (
+                self._client.get_schema(int(id_))
+                if id_.isdecimal()
+                else self._client.get_schema_by_guid(id_)
+            ),
+            request,
+            _NO_SCHEMA,
         )
         return None if response is None else self._with_references(id_, response, request)
 
@@ -473,6 +461,8 @@ class _Requests:
         import httpx2
         from confluent_kafka.schema_registry import SchemaRegistryError
 
+        from windrow.ingest.registry.sessions import TooLargeError
+
         if time.monotonic() > self._until:
             raise self._no_answer(request, _TIME_UP)
         try:
@@ -481,13 +471,13 @@ class _Requests:
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in missing:
                 return None
-            raise self._error_of(
+            refusal = self._error_of(
                 request, error.http_status_code, error.error_code, error.error_message
-            ) from None
-        except _TooLargeError:
+            )
+            if error.http_status_code != 401:
+                raise refusal from None
+        except TooLargeError:
             raise self._too_large(request) from None
-        except _TimeUpError:
-            raise self._no_answer(request, _TIME_UP) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise self._no_answer(
                 request, f"no answer ({describe_connection_error(error)})"
@@ -495,6 +485,11 @@ class _Requests:
         except Exception as error:  # noqa: BLE001
             # the client failed on the answer; the error's text may quote the answer
             raise self._no_answer(request, f"an unusable answer ({type(error).__name__})") from None
+        stated, self._stated = self._stated, None
+        if stated is None or (renewed := stated.reveal(renewed=True)) == self._registry:
+            raise refusal
+        self._registry, self._client = renewed, client_of(renewed, os.getpid())
+        return self._send(ask, request, *missing)
 
     def _error_of(self, request: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
@@ -502,8 +497,8 @@ class _Requests:
                 f"The schema registry {self._registry.url} doesn't let windrow ask for {request}:"
                 f" it answered {status}",
                 "spec",
-                "Check username and password, or the certificate, of the registry, and the"
-                " permissions that they have there.",
+                "Check how windrow signs in to the registry (username and password, token, oauth or"
+                " certificate), and the permissions that it has there.",
             )
         reason = (
             "".join(c for c in str(message) if c.isprintable())

@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError
+import msgspec
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.logins import OidcLogin, parse_login, to_mapping
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import in_folder
 from windrow.ingest.settings.tls import TlsSection, is_local
@@ -24,10 +33,14 @@ from windrow.ingest.settings.values import (
     Text,
     Timeout,
     Values,
+    must,
     sentence,
 )
 
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")
+
+_SENT = {"password": "password", "token": "token", "oauth": "token"}
+"""The ways to sign in, and the secret that each sends."""
 
 
 def _url(value: str) -> str:
@@ -57,6 +70,43 @@ class _RegistryAddress(Section):
         repr=False,
         description="The password (for Confluent Cloud: the API secret).",
     )
+    token: Password | None = Field(
+        default=None,
+        repr=False,
+        description=(
+            "A token to sign in with, as `Authorization: Bearer`, instead of username and"
+            " password. By reference it is read again before it expires, and if it is refused."
+        ),
+    )
+    oauth: Annotated[
+        OidcLogin | None,
+        PlainValidator(lambda value: None if value is None else parse_login(value)),
+        must(
+            lambda login: (
+                login is None
+                or (isinstance(login, OidcLogin) and not (login.assertion or login.extensions))
+            ),
+            "be {method: oidc, token_url: URL, client_id: NAME, client_secret: ...}, and may have"
+            " scope and ca",
+        ),
+        PlainSerializer(to_mapping, when_used="json-unless-none"),
+        WithJsonSchema({"type": "object", "required": ["method", "token_url"]}),
+        Values("`{method: oidc, token_url: URL, client_id: NAME, client_secret: {env: NAME}}`"),
+    ] = Field(
+        default=None,
+        repr=False,
+        description=(
+            "The OpenID Connect provider that gives such tokens, by client credentials; also"
+            " `scope`, and `ca` for the provider's certificate. Only in a `windrow.yaml`."
+        ),
+    )
+    logical_cluster: Annotated[Text | None, Values("a name")] = Field(
+        default=None,
+        description="Of Confluent Cloud with a token: the id of the registry, as in `lsrc-12345`.",
+    )
+    identity_pool: Annotated[Text | None, Values("a name")] = Field(
+        default=None, description="Of Confluent Cloud with a token: the id of the identity pool."
+    )
 
 
 class RegistrySpec(TlsSection, _RegistryAddress):
@@ -75,15 +125,21 @@ class RegistrySpec(TlsSection, _RegistryAddress):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields conflicts of a sign-in, a password over plain HTTP, settings without effect."""
+        """Yields conflicts of sign-ins, secrets over plain HTTP, settings without effect."""
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"
             yield (missing,), "is missing: username and password go together"
         yield from super().conflicts(written)
         url = str(written.get("url"))
         plain = url.startswith("http://")
-        if plain and written.get("password") is not None and not is_local(url):
-            yield ("url",), "would send the password unencrypted: use https"
+        ways = [name for name in _SENT if written.get(name) is not None]
+        for name in ways[1:]:
+            yield (name,), f"goes without {ways[0]}: windrow signs in one way"
+        if plain and ways and not is_local(url):
+            yield ("url",), f"would send the {_SENT[ways[0]]} unencrypted: use https"
+        for name in ("logical_cluster", "identity_pool"):
+            if written.get(name) is not None and not {"token", "oauth"} & {*ways}:
+                yield (name,), "goes with token or oauth"
         for name in ("ca", "certificate"):
             if plain and written.get(name) is not None:
                 yield (name,), "would be ignored: url must be https"
@@ -115,6 +171,18 @@ def registry_of(
         seconds,
         registry.retries,
         section,
+        in_folder(registry.token, folder),
+        registry.oauth and _in_folder(registry.oauth, folder),
+        registry.logical_cluster,
+        registry.identity_pool,
+    )
+
+
+def _in_folder(login: OidcLogin, folder: Path) -> OidcLogin:
+    return msgspec.structs.replace(
+        login,
+        ca=login.ca and absolute(login.ca, folder),
+        client_secret=in_folder(login.client_secret, folder),
     )
 
 

@@ -49,6 +49,16 @@ class Request(msgspec.Struct, frozen=True):
         fresh_lookups: lookups ask the current versions, not the versions that the windows
             are pinned to.
         anyway: the window runs even if the pipeline is paused.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T10:00:00Z")
+        request = windrow.Request("new schema", replace=True)
+        result = windrow.run_window(pipeline, window, request)
+        print(result.outcome)
     """
 
     id: str
@@ -69,6 +79,15 @@ class Result(msgspec.Struct, frozen=True):
             names a group and the window is the newest.
         published_dead: the dead letters that this run published to a topic; None if there
             were none, or the spec names no topic.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        result = windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        print(result.committed.receipt.counts.rows, "rows; committed before:", result.recovered)
     """
 
     committed: Committed
@@ -95,7 +114,19 @@ class Result(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A window that was refused. The windows after it were run nevertheless."""
+    """A window that was refused. The windows after it were run nevertheless.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        hours = windrow.windows_named(spec, "2026-01-05T09:00:00Z/2026-01-05T12:00:00Z")
+        request, pass_over = windrow.Request("backfill"), windrow.pass_over_refused(pipeline)
+        for result in windrow.run_windows(pipeline, hours, request, pass_over=pass_over):
+            if isinstance(result, windrow.PassedOver):
+                print(result.window.key, "was refused:", result.error)
+    """
 
     window: Window
     error: RefusedError
@@ -144,6 +175,13 @@ class Pipeline:
             the plan's splits.
         observer: gets figures of runs; None for no observer.
         before_commit: is called before each commit. If it raises, nothing is committed.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        print(len(windrow.read_receipts(pipeline)), "windows are committed")
     """
 
     spec: PipelineSpec

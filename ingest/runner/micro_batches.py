@@ -93,6 +93,14 @@ def run_batches(
     It ends when it reaches the offsets that were stable after the first batch. So it also
     ends if messages arrive all the time. The n-th batch has the request id `<id>/n`, so
     that a retry reports the committed batches and continues.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("clicks/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        for result in windrow.run_batches(pipeline, windrow.Request("backfill")):
+            print(result.committed.receipt.window.key, result.committed.receipt.counts.rows)
     """
     goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
     for n in count():

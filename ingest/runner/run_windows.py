@@ -133,6 +133,15 @@ def run(
         UnreachableError: broker, ledger, sink or Spark didn't answer; run the window again.
         OutcomeUnknownError: the commit was sent, and may have arrived; run the window again.
         BugError: for example, the counts of a window don't add up.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        result = windrow.run_window(pipeline, window, windrow.Request("backfill"))
+        print(result.describe())
     """
     (result,) = run_windows(pipeline, [window], request, progress)
     assert isinstance(result, Result), "nothing is passed over"
@@ -155,6 +164,15 @@ def run_windows(
 
     Raises:
         WindrowError: see `run`. The error of a window is raised at the window's place.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        hours = windrow.windows_named(spec, "2026-01-05T09:00:00Z/2026-01-05T11:00:00Z")
+        for result in windrow.run_windows(pipeline, hours, windrow.Request("backfill")):
+            print(result.committed.receipt.window.key, result.committed.receipt.counts.rows)
     """
     parts = (windows[start : start + TOGETHER] for start in range(0, len(windows), TOGETHER))
     outcomes = (
@@ -186,6 +204,16 @@ def pass_over_refused(pipeline: Pipeline) -> PassOver:
     """Returns a function that accepts windows that are refused for their own data.
 
     If windows must be committed in order, it accepts only windows that are committed.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        hours = windrow.windows_named(spec, "2026-01-05T09:00:00Z/2026-01-05T12:00:00Z")
+        request, pass_over = windrow.Request("backfill"), windrow.pass_over_refused(pipeline)
+        results = list(windrow.run_windows(pipeline, hours, request, pass_over=pass_over))
+        print(sum(isinstance(result, windrow.PassedOver) for result in results), "were refused")
     """
     in_order, sink = pipeline.spec.in_order, pipeline.sink
     return lambda window, refused: (
@@ -603,6 +631,15 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
         SpecError: the window is a micro-batch that was not begun.
         RefusedError, UnreachableError: a run would fail before it reads messages. The checks
             of `ownership.refuse_unready` are not included.
+
+    Example:
+        import windrow
+
+        spec = windrow.load_spec("payments/defs.yaml")
+        pipeline = windrow.open_pipeline(spec)
+        (window,) = windrow.windows_named(spec, "2026-01-05T09:00:00Z")
+        plan = windrow.preview_window(pipeline, window)
+        print(sum(split.stop - split.start for split in plan.splits), "offsets")
     """
     refuse_off_grid(pipeline, window)
     refuse_other_table(pipeline)

@@ -7,6 +7,8 @@ this module, so it doesn't import a spec's models.
 
 from __future__ import annotations
 
+import base64
+import math
 import os
 import re
 import subprocess
@@ -84,6 +86,9 @@ _COMMAND_SECONDS = 30
 
 _COMMAND_BYTES = 64 * 1024
 """Most bytes that a command may print."""
+
+LEAST_SECONDS = 60
+"""A command runs again whose token is valid for less than this."""
 
 _EVERYWHERE = (
     "Have it there, readable, on every machine that windrow runs on: Spark's workers read it"
@@ -186,6 +191,20 @@ def read(secret: Secret, setting: str, *, renewed: bool = False) -> str:
     return value
 
 
+class _Claims(msgspec.Struct):
+    exp: float
+
+
+def claimed_expiry(token: str) -> float | None:
+    """Returns the end of a token's lifetime in seconds since 1970, of a JWT with a claim `exp`."""
+    try:
+        _header, claims, _signature = token.split(".")
+        padded = claims + "=" * (-len(claims) % 4)
+        return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims).exp
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 class _Commands:
     """What this process's commands printed, each for its lifetime."""
 
@@ -199,7 +218,8 @@ class _Commands:
             value, deadline = self._kept.get(secret, ("", 0.0))
             if renewed or time.monotonic() >= deadline:
                 value = _printed(secret, setting)
-                self._kept[secret] = value, time.monotonic() + secret.lifetime
+                valid_seconds = (claimed_expiry(value) or math.inf) - time.time() - LEAST_SECONDS
+                self._kept[secret] = value, time.monotonic() + min(secret.lifetime, valid_seconds)
             return value
 
 

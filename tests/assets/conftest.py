@@ -1,4 +1,4 @@
-"""Fixtures for Dagster without a home directory, and for a pipeline in memory."""
+"""Fixtures for Dagster in a temporary home directory, and for a pipeline in memory."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) 
 
 
 def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> float:
-    """Returns the seconds of one run over the windows' partitions, on the given Spark session."""
+    """Returns the seconds of one run of Dagster over the windows' partitions."""
     import dagster as dg
 
     from windrow.assets.dagster_internals import range_tags
@@ -148,7 +148,7 @@ def main() -> None:
         "--committed",
         type=int,
         metavar="N",
-        help="what a table of N committed windows costs, and nothing else",
+        help="measure only the next window of a table with N committed windows, and with ten",
     )
     parser.add_argument(
         "--sink", choices=KINDS, action="append", help="with --committed: left out, every kind"
@@ -168,7 +168,7 @@ def main() -> None:
         session = spark_session("local[2]")
         minutes = [Window("bench", FIRST + i * MINUTE, FIRST + (i + 1) * MINUTE) for i in range(n)]
         day = [Window("bench", FIRST, FIRST + timedelta(days=1))]
-        warm_seconds, daily_seconds = (
+        first_seconds, daily_seconds = (
             seconds_of(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
             for name in ("warm", "whole")
         )
@@ -178,20 +178,20 @@ def main() -> None:
             seconds_of(pipeline, minutes),
         )
         spec = spec_in(Path(scratch) / "partitions", broker.bootstrap, "* * * * *")
-        shown, shown_again = (
+        dagster_seconds, dagster_again_seconds = (
             in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again")
         )
     print(
         f"{n} windows of {options.messages:,} messages {minutes_seconds:.2f} s;"
-        f" all of them in one window {daily_seconds:.2f} s ({warm_seconds:.2f} s the first time)"
+        f" all of them in one window {daily_seconds:.2f} s ({first_seconds:.2f} s the first time)"
     )
     print(
         f"{(minutes_seconds - daily_seconds) / n * 1000:.0f} ms a window"
         f" beyond reading and decoding; {again_seconds / n * 1000:.1f} ms for a committed one"
     )
     print(
-        f"in one run of Dagster {(shown - daily_seconds) / n * 1000:.0f} ms a window,"
-        f" {shown_again / n * 1000:.0f} ms for a committed one"
+        f"in one run of Dagster {(dagster_seconds - daily_seconds) / n * 1000:.0f} ms a window,"
+        f" {dagster_again_seconds / n * 1000:.0f} ms for a committed one"
     )
 
 

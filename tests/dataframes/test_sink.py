@@ -25,6 +25,8 @@ from tests.sinks.kafka.world import read_committed
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.sink import read_write_spec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.logins import MskLogin
+from windrow.ingest.sinks.kind import OnClusterSection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -373,7 +375,8 @@ REFUSED: list[tuple[str, str]] = [
         ),
         "must be append",
     ),
-    ("id: out\nsink: {cluster: main, topic: t, staging: ./s}", "is for pipelines"),
+    ("id: out\nsink: {cluster: main, topic: t, staging: ./s}", "there is no windrow.yaml"),
+    ("id: out\nsink: {topic: t, staging: ./s}", "is missing, and so is cluster"),
     (
         "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, client: {acks: 1}}",
         "acks",
@@ -392,3 +395,19 @@ def test_what_a_file_cannot_say(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(SpecError) as error:
         read_write_spec(tmp_path / "out.yaml")
     assert says in error.value.message
+
+
+def test_a_file_names_a_cluster(tmp_path: Path) -> None:
+    """A write goes to the cluster that its file names, with that cluster's login."""
+    (tmp_path / "windrow.yaml").write_text(
+        "clusters: {main: {bootstrap_servers: 'b:1', client: {security.protocol: SASL_SSL,"
+        " sasl.mechanism: OAUTHBEARER, oauth: {method: aws_msk_iam, region: eu-west-1}}}}"
+    )
+    (tmp_path / "out.yaml").write_text(
+        "id: out\nsink: {cluster: main, topic: t, staging: ./s, client: {client.rack: a}}"
+    )
+    sink = read_write_spec(tmp_path / "out.yaml").sink
+    assert isinstance(sink, OnClusterSection)
+    assert sink.bootstrap_servers == "b:1"
+    assert sink.client["oauth"] == MskLogin(region="eu-west-1")
+    assert sink.client["client.rack"] == "a"

@@ -148,7 +148,7 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
 
 def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's two ways to call a service work with the page's model."""
-    monkeypatch.setenv("GEO_AUTHORIZATION", "Bearer x")
+    monkeypatch.setenv("GEO_TOKEN", "x")
     (tmp_path / "geo.py").write_text(next(c for c in CODE if "class Place" in c))
 
     def reply(request: ServiceRequest) -> Reply:

@@ -22,6 +22,14 @@ They were made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256
 """
 
 
+def server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
+    """The TLS of a server with `broker.pem`, which may ask its clients for the same certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "broker.pem")
+    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
+    context.verify_mode = ssl.CERT_REQUIRED if asks_clients else ssl.CERT_NONE
+    return context
+
+
 @contextmanager
 def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]:
     """Yields the address of a listener that sends nothing after the handshake.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.kafka.certificates import CertificateIssuer
 from tests.kafka.listener import TLS
 from tests.kafka.tokens import AUDIENCE, TokenIssuer
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, free_port
@@ -22,7 +23,8 @@ class SecureBroker(EmbeddedBroker):
     Attributes:
         secure: address that asks for TLS, and SCRAM or a password.
         mutual: address that asks for TLS and a client's certificate, which must be the one
-            of `tls/broker.pem`.
+            of `tls/broker.pem`, or one of `certificates`.
+        certificates: the issuer of clients' certificates.
         bearer: address that asks for TLS and a token of `tokens`.
         tokens: the issuer of tokens.
     """
@@ -30,6 +32,7 @@ class SecureBroker(EmbeddedBroker):
     secure: str
     mutual: str
     bearer: str
+    certificates: CertificateIssuer
     tokens: TokenIssuer
 
     def _configure(self) -> None:
@@ -41,6 +44,11 @@ class SecureBroker(EmbeddedBroker):
         self.mutual = f"127.0.0.1:{mutual}"
         self.bearer = f"127.0.0.1:{free_port(port, secure, mutual)}"
         self.tokens = TokenIssuer(self._folder)
+        self.certificates = CertificateIssuer(self._folder)
+        trusted = self._folder / "trusted.pem"
+        trusted.write_text(
+            (TLS / "broker.pem").read_text() + self.certificates.authority_file.read_text()
+        )
         pair = self._folder / "pair.pem"
         pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())
         config = self._folder / "server.properties"
@@ -59,7 +67,7 @@ class SecureBroker(EmbeddedBroker):
         )
         config.write_text(
             f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\n"
-            f"ssl.truststore.type=PEM\nssl.truststore.location={TLS / 'broker.pem'}\n"
+            f"ssl.truststore.type=PEM\nssl.truststore.location={trusted}\n"
             "listener.name.mutual.ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
             f"{self._bearer_settings()}"

@@ -13,17 +13,26 @@ import pytest
 
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
+from tests.contracts.reader_contract import plan_of
+from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
 from tests.kafka.oidc import CLIENT, SECRET, Provider
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SESSION_MS, SecureBroker
 from tests.kafka.tokens import bearer
 from tests.source.reader.clients import WAYS
+from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
+from windrow.ingest.kafka.client_properties import (
+    admin_properties,
+    consumer_properties,
+    consumer_recipe,
+)
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.producers import ProducerMessage, TransactionalProducer
+from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Start
+from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 
@@ -136,6 +145,30 @@ def test_librdkafka_renews_the_tokens_of_a_provider(
     with ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
         use_beyond_a_token(uses)
+
+
+def test_a_certificate_that_is_over_and_one_that_takes_its_place(
+    server: SecureBroker, tmp_path: Path
+) -> None:
+    """An expired certificate is refused in a sentence that names it. Once its files are replaced,
+    the same process logs in with the new one.
+    """
+    user = server.certificates.issue(tmp_path, -1) | {"ssl.ca.location": str(TLS / "broker.pem")}
+    logs = Logs(KafkaCluster(server.bootstrap))
+    tp = logs.partition()
+    logs.send(tp, Sent(b"value"))
+    plan = plan_of(KafkaBroker(server.bootstrap, {}), tp)
+    reader = KafkaReader(consumer_recipe(server.mutual, user), plan)
+
+    def read() -> None:
+        assert len(batches_of(reader, Split(tp.topic, 0, 0, 1))) == 1
+
+    for use in (KafkaBroker(server.mutual, user).names, read):
+        with pytest.raises(SpecError, match="certificate is not accepted"):
+            use()
+    server.certificates.issue(tmp_path, 1)
+    for use in (KafkaBroker(server.mutual, user).names, read):
+        use()
 
 
 def use_beyond_a_token(uses: Sequence[Use]) -> None:

@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 import shutil
-import ssl
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,9 +24,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.kafka.listener import TLS
+from tests.kafka.listener import TLS, server_context
 from tests.transform.small_verdicts import columns_of, decoded
-from windrow.ingest import client_cache
+from windrow.ingest import client_cache, http_timeouts
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.http import client as clients
 from windrow.ingest.lookups.http import source as sources
@@ -156,6 +156,13 @@ def serving(reply: Callable[[ServiceRequest], Reply]) -> Iterator[Service]:
             service.over.set()
             service.shutdown()
             thread.join(timeout=60)
+
+
+def speak_tls(service: Service, *, asks_clients: bool = False) -> None:
+    """Makes a service speak HTTPS; it may ask for a client's certificate."""
+    context = server_context(asks_clients=asks_clients)
+    service.socket = context.wrap_socket(service.socket, server_side=True)
+    service.scheme = "https"
 
 
 def reply_one(request: ServiceRequest) -> Reply:
@@ -454,12 +461,25 @@ def interim(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("slow", [hang, drip, head, interim])
 def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
-    """A request's timeout covers all its tries, whatever the service sends meanwhile."""
+    """A request's timeout covers all its tries by HTTPS, whatever the service sends meanwhile."""
     with serving(lambda _: Reply(worse=slow)) as service:
-        step = lookup(folder, service, timeout="2s", concurrency=1)
+        speak_tls(service)
+        tls = {"ca": str(TLS / "broker.pem")}
+        step = lookup(folder, service, timeout="2s", concurrency=1, tls=tls)
         with pytest.raises(UnreachableError, match="gives no answer that can be used"):
             apply(step, decoded(VISITS))
         assert 1 < len(service.requests) < 6
+
+
+def test_a_handshake_without_an_answer(folder: Path) -> None:
+    """A port that accepts connections, and never speaks TLS, is given up in time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, serving(reply_one) as service:
+        options = {
+            "http": f"https://127.0.0.1:{silent.getsockname()[1]}/{{ip}}",
+            "timeout": "300ms",
+        }
+        with pytest.raises(UnreachableError, match="Timeout"):
+            apply(lookup(folder, service, **options), decoded(VISITS))
 
 
 def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
@@ -650,6 +670,43 @@ def test_secrets_are_read_where_they_are_sent(
             apply(step, decoded(VISITS))
 
 
+@pytest.mark.parametrize("kind", ["token", "header"])
+def test_a_secret_that_is_replaced(kind: str, folder: Path) -> None:
+    """A refused secret is read again, and the refused requests are repeated with the new one.
+
+    If the secret is the same as before, the run stops.
+    """
+    valid = ["first-hush"]
+    file = folder / "token"
+    header = {"headers": {"X-Api-Key": {"file": "token"}}}
+    name, prefix = ("authorization", "Bearer ") if kind == "token" else ("x-api-key", "")
+
+    def reply(request: ServiceRequest) -> Reply:
+        is_let_in = request.headers[name] == prefix + valid[-1]
+        return Reply({"n": 1}) if is_let_in else Reply(status=401)
+
+    with serving(reply) as service:
+        file.write_text("first-hush\n")
+        step = lookup(
+            folder, service, **({"token": {"file": "token"}} if kind == "token" else header)
+        )
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": [f"ip{n}" for n in range(40)]}))
+        assert apply(step, rows).lookups[0].hits == 40
+        valid.append("second-hush")
+        file.write_text("second-hush\n")
+        looked_up = apply(step, rows).lookups[0]
+        assert (looked_up.hits, looked_up.requests) == (40, len(service.requests) - 40)
+        assert 40 < looked_up.requests <= 44
+        assert b"hush" not in pickle.dumps(step)
+        assert "hush" not in repr(step)
+        valid.append("third-hush")
+        service.requests.clear()
+        with pytest.raises(SpecError, match="answered 401"):
+            apply(step, rows)
+        assert {request.headers[name] for request in service.requests} == {f"{prefix}second-hush"}
+        assert len(service.requests) < 20
+
+
 def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A private CA is trusted, and the client's certificate is sent.
 
@@ -658,14 +715,10 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name in ("broker.pem", "broker.key.pem"):
         shutil.copy(TLS / name, folder)
-    asks = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "broker.pem")
-    asks.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
-    asks.verify_mode = ssl.CERT_REQUIRED
     client_tls = {"certificate": "broker.pem", "key": "broker.key.pem"}
     monkeypatch.setattr(clients, "MOST_FAILURES", 1)
     with serving(reply_one) as service:
-        service.socket = asks.wrap_socket(service.socket, server_side=True)
-        service.scheme = "https"
+        speak_tls(service, asks_clients=True)
 
         def country(**tls: object) -> list[object]:
             step = lookup(folder, service, tls=tls or None)
@@ -706,7 +759,8 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             waits.append(seconds)
             now[0] += seconds
 
-    monkeypatch.setattr(clients, "time", Clock)
+    for module in (clients, http_timeouts):
+        monkeypatch.setattr(module, "time", Clock)
     busy = [Reply(status=429, headers={"Retry-After": "1"})] * (clients.MOST_FAILURES + 1)
     replies = iter(busy)
     with serving(lambda a: next(replies, None) or reply_one(a)) as service:
@@ -798,6 +852,16 @@ def test_dates_and_decimals_as_keys() -> None:
             "would send a secret unencrypted",
         ),
         ({"http": "https://geo/{ip}", "headers": {"Host": "x"}}, "can't be set"),
+        ({"http": "https://geo/{ip}", "token": "hush"}, "is written out"),
+        ({"http": "http://geo/{ip}", "token": {"env": "T"}}, "would send a secret unencrypted"),
+        (
+            {
+                "http": "https://geo/{ip}",
+                "token": {"env": "T"},
+                "headers": {"Authorization": {"env": "K"}},
+            },
+            "can't be set: windrow sends its own",
+        ),
         ({"http": "https://geo/{ip}", "concurrency": 100}, "less than or equal to 32"),
         ({"http": "https://geo/{ip}", "timeout": "0s"}, "must be 100ms to 5m"),
         ({"http": "http://geo/{ip}", "tls": {"ca": "ca.pem"}}, "would be ignored: http must be"),

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -41,6 +43,7 @@ class Fault:
         headers: its headers.
         seconds: seconds of waiting before the answer.
         drip: if not 0, the body is sent byte by byte, with so many seconds between bytes.
+        head_drip: if not 0, a header without an end is sent as by `drip`.
         closes: True to close the connection without an answer.
     """
 
@@ -49,6 +52,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     drip: float = 0.0
+    head_drip: float = 0.0
     closes: bool = False
 
 
@@ -72,18 +76,24 @@ class RegistryServer:
     Attributes:
         faults: the false answers, by path.
         requested_paths: the requested paths in order.
+        last_headers: the headers of the last request, by their names in lower case.
+        authorization: the header that requests must have; None if they need none.
         http_server: the HTTP server.
     """
 
-    def __init__(self, user: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, user: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Takes any free port.
 
         Args:
             user: name and password that requests must have; None if they need none.
+            tls: the TLS settings for HTTPS; None for HTTP.
         """
         self.faults: dict[str, Fault] = {}
         self.requested_paths: list[str] = []
-        self._expected = (
+        self.last_headers: Mapping[str, str] = {}
+        self.authorization = (
             None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
         )
         self._lock = threading.Lock()
@@ -91,12 +101,16 @@ class RegistryServer:
         self._subjects: dict[str, list[_Version]] = {}
         self._stopping = threading.Event()
         self.http_server = _Server(("127.0.0.1", 0), self._handler())
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            plain = self.http_server.socket
+            self.http_server.socket = tls.wrap_socket(plain, server_side=True)
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
         """The registry's address."""
-        return f"http://127.0.0.1:{self.http_server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self.http_server.server_address[1]}"
 
     def start(self) -> Self:
         """Starts to answer requests."""
@@ -285,18 +299,18 @@ class RegistryServer:
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)
                 server.requested_paths.append(url.path)
+                server.last_headers = {name.lower(): value for name, value in self.headers.items()}
                 fault = server.faults.get(url.path)
                 if fault is not None:
                     server._stopping.wait(fault.seconds)
-                    if not fault.closes:
+                    if fault.head_drip:
+                        self._drip_head(fault.head_drip)
+                    elif not fault.closes:
                         self._send(fault.status, fault.body, fault.headers, fault.drip)
                     else:
                         self.close_connection = True
                     return
-                if (
-                    server._expected is not None
-                    and self.headers.get("Authorization") != server._expected
-                ):
+                if server.authorization not in {None, self.headers.get("Authorization")}:
                     self._send(401, b'{"error_code": 401, "message": "Unauthorized"}', {})
                     return
                 try:
@@ -309,6 +323,13 @@ class RegistryServer:
                 except ValueError:
                     status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
                 self._send(status, json.dumps(document).encode(), {})
+
+            def _drip_head(self, seconds: float) -> None:
+                self.close_connection = True
+                with suppress(OSError):  # the client hung up
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+                    while not server._stopping.wait(seconds):
+                        self.wfile.write(b"x")
 
             def _send(
                 self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import ssl
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contracts.registry_contract import SchemaRegistryContract, named, refers_to
+from tests.kafka.listener import server_context
 from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 from windrow.ingest.registry import client
-from windrow.ingest.registry.client import MOST_BYTES, Registry
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.sessions import MOST_BYTES
 
 SECRET = "hunter2"
-TLS = Path(__file__).parents[1] / "kafka" / "tls"
 
 
 @pytest.fixture
@@ -68,6 +68,10 @@ UNUSABLE: dict[str, tuple[Fault, str]] = {
         "reference",
     ),
     "half an answer": (Fault(200, b'{"schema": "x"}', {"Content-Length": "100"}), "no answer"),
+    "an answer that is cut by its length": (
+        Fault(200, b'{"schema": "x"}', {"Content-Length": "5"}),
+        "an unusable answer",
+    ),
     "half a character": (Fault(200, b'{"schema": "\\ud800"}'), "an answer without a schema"),
     "half a character in a reference": (
         Fault(
@@ -144,18 +148,25 @@ def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
 
 
 def test_a_slow_registry(server: RegistryServer) -> None:
-    """Each try has a time limit, and so have all tries together, however slowly the answer
-    comes.
-    """
+    """Each try has a time limit, however slowly the answer or its head comes."""
     server.faults = {
         "/schemas/ids/1": Fault(seconds=60),
         "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05),
+        "/schemas/ids/3": Fault(head_drip=0.05),
     }
-    for id_ in ("1", "2"):
+    for id_ in ("1", "2", "3"):
         began = time.monotonic()
         with pytest.raises(UnreachableError, match="no answer"):
             Registry(server.url, timeout=0.2, retries=0).schema(id_)
-        assert time.monotonic() - began < 30  # the answers would take 60 s and 5,000 s
+        assert time.monotonic() - began < 30  # the answers would take 60 s, 5,000 s and longer
+
+
+def test_a_handshake_without_an_answer() -> None:
+    """A port that accepts connections, and never speaks TLS, is given up in time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UnreachableError, match="no answer"):
+            Registry(url, timeout=0.2, retries=0).schema("1")
 
 
 def test_many_slow_answers(
@@ -265,14 +276,11 @@ def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) ->
 
 def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
     """Nothing is sent to a server whose certificate isn't trusted, and the error says why."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
-    with RegistryServer() as server:
-        server.http_server.socket = context.wrap_socket(server.http_server.socket, server_side=True)
+    with RegistryServer(tls=server_context()) as server:
         with pytest.raises(
             UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"
         ):
-            replace(registry, url=server.url.replace("http:", "https:"), retries=0).schema("1")
+            replace(registry, url=server.url, retries=0).schema("1")
         assert server.requested_paths == []
 
 

@@ -80,6 +80,13 @@ NAMES = {
     ("confluent-kafka", "2.16", "ingest/registry/client.py"): {
         "confluent_kafka.schema_registry:SchemaRegistryClient._rest_client",
     },
+    ("httpx2", "2.16", "ingest/registry/sessions.py"): {
+        # tests/registry/test_client.py: the head of an answer comes slowly
+        "httpcore2:ConnectionPool.__init__._network_backend",
+        "httpx2:Client.__init__._mounts",
+        "httpx2:Client.__init__._transport",
+        "httpx2:HTTPTransport.__init__._pool",
+    },
     ("pandera", "0.35", "ingest/transform/rules.py"): {
         "pandera.api.function_dispatch:Dispatcher",
         "pandera.polars:Check._check_fn",

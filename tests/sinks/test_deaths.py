@@ -51,7 +51,7 @@ def stage(
     with kind.serve_location(folder) as location:
         kind.sink_at(location).prepare()
         numbers = count()
-        job = Job(request.param, location, str(folder), 0, "none")
+        job = Job(request.param, location, str(folder), window=0, attempt="none")
         yield Stage(kind, job, numbers)
         fresh = kind.sink_at(location)
         report = verdict(kind, fresh, range(next(numbers)), job.rows)
@@ -75,8 +75,12 @@ def ends(job: Job) -> int | None:
 
 
 def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
-    """Asserts that each message of the window is there exactly once, and that `first` is the
-    attempt.
+    """Asserts that each message of the window is there exactly once.
+
+    Args:
+        stage: the prepared sink.
+        number: the window's number.
+        first: the attempt whose receipt the table has; None: any attempt.
     """
     fresh = stage.kind.sink_at(stage.job.location)
     report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
@@ -114,8 +118,10 @@ def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
 
 @pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
-    """A run that is stopped, and wakes after its retry, reports the retry's receipt and writes
-    nothing.
+    """A run that is stopped and wakes after its retry doubles nothing.
+
+    One of the two commits, and the other one reports its receipt. The stopped run is the one
+    that commits if its commit had arrived, or if it holds the sink's lock.
     """
     job = stage.job.but(window=next(stage.numbers))
     zombie = worker.start(job.but(attempt="zombie", crash=f"{point}:stop"))

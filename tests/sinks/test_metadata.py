@@ -201,5 +201,7 @@ def test_rows_are_counted_under_any_name(tmp_path: Path) -> None:
     commit(sink, 0)
     rows = sink.audit()
     assert rows.windows() == {window(0).key}
-    assert rows.rows_held(window(0)) == [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in range(2)]
+    assert rows.rows_held(window(0)) == [
+        RowsHeld(TOPIC.topic, p, rows=9, offsets=9, lowest=0, highest=9) for p in range(2)
+    ]
     assert sink.dead_letters.count(window(0), "a1") == 2

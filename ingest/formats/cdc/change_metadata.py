@@ -23,7 +23,7 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
     FieldPath,
 )
-from windrow.ingest.ports.decoder import SCHEMA as STAGE
+from windrow.ingest.ports.decoder import SCHEMA as SCHEMA_STAGE
 from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -119,35 +119,39 @@ class ChangeMetadata:
 
         Returns:
             The verdict on each message; and the kind of change of each of its rows. A
-            message that changes rows has one row. Any other message is refused, filtered
-            or dropped.
+            message that changes a row has one row. Any other message is refused (a dead
+            letter), filtered (valid, without a row) or dropped (without a value).
         """
         decoded = decode(messages)
         decoded = keep_rows(
             decoded,
             (self._changes(decoded.rows) != ChangeKind.OTHER) & ~self._marks(decoded, messages),
         )
-        decoded = self._without_other_tables(self._with_included(decoded), messages)
-        decoded = decoded.refused(STAGE, self._refusals(decoded.rows, self._changes(decoded.rows)))
+        decoded = self._refuse_other_tables(self._with_included(decoded), messages)
+        decoded = decoded.refused(
+            SCHEMA_STAGE, self._refusals(decoded.rows, self._changes(decoded.rows))
+        )
         return decoded, self._changes(decoded.rows)
 
     def _marks(self, decoded: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Returns a mask of messages that are marks of the tool, not changes of rows.
+        """Returns a mask of messages that change no row: heartbeats and ends of transactions.
 
         Only a message without a kind of change can be a mark.
         """
         marks = np.zeros(decoded.rows.num_rows, np.bool_)
         if self._envelope.marks:
-            unnamed_rows = np.flatnonzero(
+            rows_without_kind = np.flatnonzero(
                 pick(decoded.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
             )
-            values = messages.column("value").take(decoded.row_index.take(pa.array(unnamed_rows)))
-            marks[unnamed_rows] = [
+            values = messages.column("value").take(
+                decoded.row_index.take(pa.array(rows_without_kind))
+            )
+            marks[rows_without_kind] = [
                 self._envelope.is_mark(_field_names(value.as_py(), self._root)) for value in values
             ]
         return marks
 
-    def _without_other_tables(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _refuse_other_tables(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses rows of any table that the topic isn't named after.
 
         A topic has such rows if several tables are routed to it, or if its name was
@@ -173,7 +177,7 @@ class ChangeMetadata:
             " which tables' rows are wanted"
         )
         return decoded.refused(
-            STAGE,
+            SCHEMA_STAGE,
             [
                 Refusal(
                     np.flatnonzero(other_table_mask),
@@ -190,7 +194,7 @@ class ChangeMetadata:
         """
         patterns = self._included.patterns
         decoded = decoded.refused(
-            STAGE,
+            SCHEMA_STAGE,
             [
                 refuse_nulls(pick(decoded.rows, self._names[name]), path_text(self._names[name]))
                 for name in patterns
@@ -210,37 +214,39 @@ class ChangeMetadata:
             row_mask &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
         return keep_rows(decoded, row_mask)
 
-    def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
+    def _changes(self, metadata_rows: pa.RecordBatch) -> npt.NDArray[np.int8]:
         """Returns the kind of change of each row; -1 for an unknown word."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        numbers = pc.fill_null(pc.index_in(pick(heads, self._kind), words), -1)
+        numbers = pc.fill_null(pc.index_in(pick(metadata_rows, self._kind), words), -1)
         changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(
-                pick(heads, (*self._root, self._envelope.schema_change)), False
+                pick(metadata_rows, (*self._root, self._envelope.schema_change)), False
             ).to_numpy(zero_copy_only=False)
             changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
         return changes
 
-    def _refusals(self, heads: pa.RecordBatch, changes: npt.NDArray[np.int8]) -> Sequence[Refusal]:
+    def _refusals(
+        self, metadata_rows: pa.RecordBatch, changes: npt.NDArray[np.int8]
+    ) -> Sequence[Refusal]:
         kind_path = path_text(self._kind)
         known_words = ", ".join(word for word, _ in self._envelope.words)
-        unknown, all_rows = (
+        unknown_rows, truncated_rows = (
             np.flatnonzero(changes < 0),
             np.flatnonzero(changes == ChangeKind.TRUNCATED),
         )
         return [
             refuse_nulls(
-                pc.if_else(pa.array(changes >= 0), "", pick(heads, self._kind)), kind_path
+                pc.if_else(pa.array(changes >= 0), "", pick(metadata_rows, self._kind)), kind_path
             ),
             Refusal(
-                unknown,
+                unknown_rows,
                 "unknown_change",
                 f"Expected a change of {self._envelope.tool} ({known_words}) - at {kind_path}",
             ),
             Refusal(
-                all_rows,
+                truncated_rows,
                 "truncate",
                 f"Expected the change of a row, got the removal of all rows - at {kind_path}",
             ),
@@ -251,7 +257,8 @@ def is_called_after(topic: str, table: str) -> bool:
     """Returns whether the last part of a topic's name is a table's name.
 
     Case doesn't matter. Characters other than letters and digits count as equal, because a
-    tool replaces characters that a topic's name can't have.
+    tool replaces characters that a topic's name can't have. A table's name without letters
+    and digits matches every topic.
     """
     name, of_table = (
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import httpcore2
 
 from windrow.ingest.errors import SpecError, UnreachableError, describe_connection_error
+from windrow.ingest.http_timeouts import TimedBackend, start_try
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.secrets import Secret, read
 
@@ -35,48 +36,6 @@ _AGAIN = {408, 425, 429}
 
 
 _NETWORK = (httpcore2.NetworkError, httpcore2.TimeoutException)
-
-_TRY = threading.local()
-"""State of the try that this thread makes. `until` is its end, by `time.monotonic()`."""
-
-
-class _Stream(httpcore2.NetworkStream):
-    """A connection whose reads and writes end when the try ends.
-
-    A timeout of httpcore2 begins again with each read. So a try could last for ever if a
-    service sends the head of its answer very slowly.
-    """
-
-    def __init__(self, stream: httpcore2.NetworkStream) -> None:
-        self._stream = stream
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _remaining_seconds(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _remaining_seconds(timeout))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-    def start_tls(self, *args: Any, **more: Any) -> httpcore2.NetworkStream:
-        return _Stream(self._stream.start_tls(*args, **more))
-
-
-class _Backend(httpcore2.SyncBackend):
-    def connect_tcp(self, *args: Any, **more: Any) -> httpcore2.NetworkStream:
-        return _Stream(super().connect_tcp(*args, **more))
-
-
-def _remaining_seconds(timeout: float | None) -> float:
-    remaining: float = _TRY.until - time.monotonic()
-    if remaining <= 0:
-        raise httpcore2.ReadTimeout
-    return min(remaining, timeout or remaining)
-
 
 Certificates: TypeAlias = tuple[str | None, str | None, str | None, Secret | None]
 """Files of trusted authorities, a certificate and its key; reference to the key's password."""
@@ -116,7 +75,7 @@ class Client:
 
     Args:
         origin: scheme, host and port.
-        headers: headers of each request.
+        headers: reads the headers and their secrets, first and after each refusal (401).
         timeout: seconds for a request with all its tries. Waits that the service asks for
             count; waits for `interval` don't count.
         interval: seconds between two requests.
@@ -126,18 +85,16 @@ class Client:
     def __init__(
         self,
         origin: str,
-        headers: dict[str, str],
+        headers: Callable[[], list[tuple[bytes, bytes]]],
         timeout: float,
         interval: float,
         context: ssl.SSLContext,
     ) -> None:
         self._pool = httpcore2.ConnectionPool(
-            context, max_connections=None, network_backend=_Backend()
+            context, max_connections=None, network_backend=TimedBackend()
         )
         self._url, self._timeout, self._interval = httpcore2.URL(origin), timeout, interval
-        own_headers = {"host": origin.partition("://")[2], "accept-encoding": "identity"}
-        all_headers = {"content-type": "application/json"} | headers | own_headers
-        self._headers = [(name.encode(), value.encode()) for name, value in all_headers.items()]
+        self._read_headers, self._headers = headers, headers()
         self._origin, self._lock, self._next = origin, threading.Lock(), 0.0
         self._failures, self._failed = 0, ""
 
@@ -166,7 +123,11 @@ class Client:
             self._take_turn()
             now = time.monotonic()
             until, tries = until + now - started if tries else now + self._timeout, tries + 1
-            reply = understood(*self._send(target, body, until - now))
+            headers, answer = self._headers, self._send(target, body, until - now)
+            if answer[0] == 401 and self._renew_headers(headers):
+                self._take_turn()
+                tries, answer = tries + 1, self._send(target, body, until - now)
+            reply = understood(*answer)
             self._failures = 0
             return reply
 
@@ -191,6 +152,13 @@ class Client:
                 "setup",
                 "Nothing was committed. Run the window again when the service is up.",
             ) from None
+
+    def _renew_headers(self, refused: list[tuple[bytes, bytes]]) -> bool:
+        """Reads the headers again, which may be new since; returns whether they are others."""
+        with self._lock:
+            if self._headers is refused:  # no other thread has done it
+                self._headers = self._read_headers()
+            return self._headers != refused
 
     def _take_turn(self) -> None:
         """Waits until the rate and the service's own wait allow another request.
@@ -227,7 +195,7 @@ class Client:
             bytearray(),
             self._url,
         )
-        _TRY.until = time.monotonic() + seconds
+        start_try(seconds)
         url = httpcore2.URL(
             scheme=base_url.scheme, host=base_url.host, port=base_url.port, target=target
         )
@@ -250,9 +218,10 @@ class Client:
                 return response.status, bytes(content)
         except httpcore2.LocalProtocolError:
             raise SpecError(
-                f"from.headers can't be sent to {self._origin}",
+                f"The headers can't be sent to {self._origin}",
                 "setup",
-                "Check their names, and their values for line breaks and spaces at an end.",
+                "Check the names in from.headers, and its values and from.token for line breaks and"
+                " spaces at an end.",
             ) from None
         except (*_NETWORK, httpcore2.ProtocolError, OSError) as error:
             raise AgainError(describe_connection_error(error), 0) from None

@@ -102,6 +102,14 @@ class HttpSection(SourceSection):
         repr=False,
         description="Headers of each request. A task reads secrets where it runs.",
     )
+    token: Password | None = Field(
+        default=None,
+        repr=False,
+        description=(
+            "A token that each request has as `Authorization: Bearer`, by reference. It and the"
+            " secrets of `headers` are read again if the service refuses them (401)."
+        ),
+    )
     tls: Annotated[TlsSection | None, Default("the system's certificates")] = Field(
         default=None, description="Certificates for HTTPS."
     )
@@ -136,16 +144,19 @@ class HttpSection(SourceSection):
         if written.get("batch") is not None and True not in in_lists:
             yield ("batch",), 'goes with a list in body, as ["{id}"]'
         headers = section_of(written, "headers")
-        for name in (name for name in headers if str(name).lower() in _OWN):
-            yield ("headers", name), "can't be set"
+        token = written.get("token")
+        own = _OWN if token is None else {*_OWN, "authorization"}
+        for name in (name for name in headers if str(name).lower() in own):
+            yield ("headers", name), "can't be set: windrow sends its own"
         secrets = [name for name in headers if _SECRET.search(str(name))]
         secret_by_path: dict[SettingPath, object] = {
             ("headers", name): headers[name] for name in secrets
         }
+        secret_by_path["token",] = token
         secret_by_path["tls", "key_password"] = section_of(written, "tls").get("key_password")
         for path in (path for path, value in secret_by_path.items() if isinstance(value, str)):
             yield path, f"is written out: write {FORMS}, which each task reads itself"
-        if secrets and url.startswith("http://") and not is_local(url):
+        if (secrets or token is not None) and url.startswith("http://") and not is_local(url):
             yield ("http",), "would send a secret unencrypted: use https"
         if written.get("tls") is not None and url.startswith("http://"):
             yield ("tls",), "would be ignored: http must be https"
@@ -165,6 +176,7 @@ class HttpSection(SourceSection):
         is_batched = any(in_list for _, in_list in places(self.body))
         tls = self.tls or TlsSection()
         assert not isinstance(tls.key_password, str), "refused above"
+        assert not isinstance(self.token, str), "refused above"
         ca, certificate, key = (
             f and absolute(f, folder) for f in (tls.ca, tls.certificate, tls.key)
         )
@@ -184,6 +196,7 @@ class HttpSection(SourceSection):
             self.timeout.total_seconds(),
             self.concurrency,
             self.per_second,
+            in_folder(self.token, folder),
         )
 
 

@@ -56,6 +56,7 @@ class HttpSource:
         timeout: seconds for one request with all its tries.
         concurrency: simultaneous requests of one task.
         per_second: requests per second of all tasks together; None for no limit.
+        token: reference to the token for `Authorization: Bearer`.
     """
 
     origin: str
@@ -70,6 +71,7 @@ class HttpSource:
     timeout: float
     concurrency: int
     per_second: int | None
+    token: Secret | None = field(default=None, repr=False)
 
     @property
     def identity(self) -> str:
@@ -96,6 +98,23 @@ class HttpSource:
     def columns(self) -> Columns:
         part = Part(setting="from.schema", finer="dead")
         return RowDecoder(self.model, DOCUMENT, part=part).columns
+
+    def headers_to_send(self) -> list[tuple[bytes, bytes]]:
+        """Reads the headers' secrets, and returns all headers of a request.
+
+        Raises:
+            SpecError: a secret isn't where its reference says.
+        """
+        headers = {"content-type": "application/json"} | {
+            name.lower(): header_value
+            if isinstance(header_value, str)
+            else read(header_value, f"from.headers.{name}")
+            for name, header_value in self.headers
+        }
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {read(self.token, 'from.token')}"
+        headers |= {"host": self.origin.partition("://")[2], "accept-encoding": "identity"}
+        return [(name.encode(), value.encode()) for name, value in headers.items()]
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
@@ -125,15 +144,11 @@ class _Asker:
             for f in self._schema
         )
         self._decoder = StrictJson(replace(source.columns, columns=chosen))
-        headers = {
-            name.lower(): header_value
-            if isinstance(header_value, str)
-            else read(header_value, f"from.headers.{name}")
-            for name, header_value in source.headers
-        }
         interval = int(version or 1) / source.per_second if source.per_second else 0.0
         context = context_of(source.tls)
-        self._client = Client(source.origin, headers, source.timeout, interval, context)
+        self._client = Client(
+            source.origin, source.headers_to_send, source.timeout, interval, context
+        )
 
     def close(self) -> None:
         self._client.close()
@@ -213,7 +228,8 @@ class _Asker:
             raise SpecError(
                 f"{self._source.identity} answered {status}",
                 "setup",
-                "Check the address (no redirect is followed), the headers, and their rights.",
+                "Check the address (no redirect is followed), the headers and the token, and their"
+                " rights.",
             )
         if status not in _WHOLE:
             return f"it answered {status}"

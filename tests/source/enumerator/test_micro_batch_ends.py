@@ -94,9 +94,8 @@ def test_batches_tile_while_topics_and_partitions_come(
     unread_count = 0
     for tp, end in broker.stable_ends(tps).items():
         edges = [0, *(edge for edges_of_batch in read.get(tp, []) for edge in edges_of_batch)]
-        assert edges[0::2][1:] == edges[1::2][: len(edges[0::2]) - 1] or all(
-            a == b for a, b in zip(edges[0::2], edges[1::2], strict=False)
-        )
+        # Each batch starts where the one before it stopped.
+        assert all(a == b for a, b in zip(edges[0::2], edges[1::2], strict=False))
         unread_count += end.offset - edges[-1]
     assert unread_count < min_records
 
@@ -145,7 +144,7 @@ def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
 
 
 def test_too_few_are_no_batch() -> None:
-    """Fewer than min_records new offsets give no batch, and no new offsets never do."""
+    """Fewer new offsets than min_records give no batch; without a new offset there is none."""
     broker = broker_with(2, 1)
     lower = first_boundary(broker, ALL, 0)
     assert next_batch(broker, ALL, lower, 1, None, 4) is None
@@ -184,7 +183,7 @@ def test_an_offset_for_what_is_not_read_is_a_mistake() -> None:
 def test_a_batch_ends_at_the_stable_end() -> None:
     """A batch ends at the stable end, and its marks have the end's leader epoch.
 
-    Without the epoch a log that is cut off below isn't noticed.
+    Without the epoch windrow can't notice a log whose end was cut off below the mark.
     """
     broker = broker_with(6, 0)
     broker.elect(T0)
@@ -205,15 +204,13 @@ def test_a_batch_ends_at_the_stable_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)]
+    ("offset", "epoch", "expected_epoch"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)]
 )
-def test_the_witness_of_what_is_taken_is_the_ends(
-    offset: int, epoch: int | None, witness: int
-) -> None:
-    """A mark's leader epoch is the end's.
+def test_the_leader_epoch_of_a_mark(offset: int, epoch: int | None, expected_epoch: int) -> None:
+    """The leader epoch of a mark is that of the log's stable end.
 
-    If the batch takes nothing, the lower boundary's is kept, because the older one detects
-    more.
+    If the batch takes no offset of the topic-partition, the mark keeps the epoch of the
+    lower boundary, if that has one: the older epoch detects more.
     """
     broker = broker_with(6, 1)
     broker.elect(T0)
@@ -225,7 +222,7 @@ def test_the_witness_of_what_is_taken_is_the_ends(
     )
     cut = next_batch(broker, ALL, lower, 1, None, 1)
     assert cut is not None
-    assert (cut.marks[0].offset, cut.marks[0].leader_epoch) == (6, witness)
+    assert (cut.marks[0].offset, cut.marks[0].leader_epoch) == (6, expected_epoch)
 
 
 def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(
@@ -239,7 +236,7 @@ def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(
 
 
 def test_a_new_topic_begins_where_start_says() -> None:
-    """A new topic begins where `start` says, in the batch's start marks."""
+    """A new topic begins at its log's start, unless `start` says otherwise."""
     broker = broker_with(1)
     lower = first_boundary(broker, ALL, 0)
     broker.create_topic("tt", 1)
@@ -279,8 +276,8 @@ def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
     broker, source = broker_with(1), Source(ALL.selection, Latest())
     lower = first_boundary(broker, source, 0)
     broker.create_topic("tt", 1)
-    at_end = Source(ALL.selection, Latest(), joining="window")
-    begun = next_batch(broker, at_end, lower, 1, None, 1)
+    joining_at_end = Source(ALL.selection, Latest(), joining="window")
+    begun = next_batch(broker, joining_at_end, lower, 1, None, 1)
     assert begun is not None
     assert [(m.topic, m.offset, m.origin) for m in begun.start_marks] == [("tt", 0, "position")]
     assert next_batch(broker, source, lower, 1, None, 1) is None
