@@ -81,7 +81,7 @@ SHARED_FORMS = f"{FORMS}, or {{command: [PROGRAM, ...]}}"
 _COMMAND_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 """Environment variables that each command gets."""
 
-_COMMAND_SECONDS = 30
+COMMAND_SECONDS = 30
 """Timeout of a command."""
 
 _COMMAND_BYTES = 64 * 1024
@@ -241,14 +241,14 @@ def _printed(secret: InCommand, setting: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_COMMAND_SECONDS,
+            timeout=COMMAND_SECONDS,
             check=True,
         )
         value = done.stdout.decode().rstrip("\r\n")
     except OSError as error:
         reason = error.strerror or "it can't be started"
     except subprocess.TimeoutExpired:
-        reason = f"it took longer than {_COMMAND_SECONDS} s"
+        reason = f"it took longer than {COMMAND_SECONDS} s"
     except subprocess.CalledProcessError as error:
         reason = f"it ended with code {error.returncode}"
     except UnicodeDecodeError:

@@ -126,6 +126,6 @@ def test_a_window_that_outlasts_its_tokens_under_kills(
                 killer = threading.Timer(seconds, dies.kill)
                 killer.start()
                 assert dies.wait(300) == -9, "the run ended before it was killed"
-                killer.join()
+                killer.join(60)
         user.starts_and_ends("run", "--window", HOUR)
         user.assert_published(server, count)

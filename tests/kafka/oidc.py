@@ -105,5 +105,5 @@ class Provider:
             yield self
         finally:
             self._http.shutdown()
-            thread.join()
+            thread.join(60)
             self._http.server_close()

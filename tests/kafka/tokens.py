@@ -62,7 +62,7 @@ class TokenIssuer:
             yield
         finally:
             stopped.set()
-            thread.join()
+            thread.join(60)
 
 
 def bearer(**oauth: object) -> dict[str, object]:

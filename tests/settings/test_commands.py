@@ -60,7 +60,7 @@ def test_a_program_that_gives_no_secret(
     secret: InCommand, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names program, setting and reason, and quotes nothing that was printed."""
-    monkeypatch.setattr(secrets, "_COMMAND_SECONDS", 1 if "wait" in str(secret) else 30)
+    monkeypatch.setattr(secrets, "COMMAND_SECONDS", 1 if "wait" in str(secret) else 30)
     with pytest.raises(SpecError) as failed:
         read(secret, "sasl.password")
     assert reason in failed.value.message
