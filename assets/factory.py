@@ -143,12 +143,15 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
         SpecError: the definitions have no resource with such a key.
 
     Example:
-        from windrow import load_spec
-        from windrow.dagster import KafkaSource, kafka_key, kafka_table, standing_on
+        from windrow import dagster as wd, load_spec
 
         spec = load_spec("payments/defs.yaml")
-        staging = KafkaSource(bootstrap_servers="staging:9092")
-        defs = standing_on(kafka_table(spec), {kafka_key(spec): staging})
+        staging = {
+            wd.kafka_key(spec): wd.KafkaSource(bootstrap_servers="staging:9092"),
+            wd.ledger_key(spec): wd.LedgerState(url="/srv/staging/state.db"),
+            wd.sink_key(spec): wd.Table(settings={"path": "payments"}, folder="/srv/staging"),
+        }
+        defs = wd.standing_on(wd.kafka_table(spec), staging)
     """
     required = definitions.resources or {}
     unknown = sorted(resources.keys() - required.keys())
