@@ -90,7 +90,7 @@ def _oidc(login: OidcLogin) -> Mapping[str, object]:
         "assertion.private.key.passphrase": _revealed(
             assertion.key_password, "assertion.key_password"
         ),
-        "assertion.algorithm": None if assertion.token_file else assertion.algorithm,
+        "assertion.algorithm": None if assertion.token_file else "RS256",
         "assertion.claim.aud": assertion.audience,
         "assertion.claim.iss": assertion.issuer,
         "assertion.claim.sub": assertion.subject,

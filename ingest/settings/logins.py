@@ -8,7 +8,7 @@ model of a spec.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,16 +47,15 @@ class Assertion(
     Attributes:
         token_file: file with an assertion that another program renews, such as a
             projected token of Kubernetes.
-        key: private key (PEM) that signs an assertion for each token.
+        key: private RSA key (PEM) that signs an assertion for each token, by RS256. librdkafka
+            2.16 writes signatures of ES256 in DER, which isn't a JWT's form (RFC 7518, 3.4).
         key_password: password of the key.
-        algorithm: algorithm of the signature.
         audience, issuer, subject: claims of the assertion.
     """
 
     token_file: str | None = None
     key: Any = None
     key_password: Any = None
-    algorithm: Literal["RS256", "ES256"] = "RS256"
     audience: str | None = None
     issuer: str | None = None
     subject: str | None = None

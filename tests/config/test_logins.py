@@ -32,7 +32,7 @@ LOGINS: dict[str, dict[str, Any]] = {
     "key": {
         "method": "oidc",
         "token_url": PROVIDER,
-        "assertion": {"key": {"file": "/run/key.pem"}, "algorithm": "ES256", "issuer": "orders"},
+        "assertion": {"key": {"file": "/run/key.pem"}, "issuer": "orders"},
     },
     "signed file": {
         "method": "oidc",

@@ -11,7 +11,7 @@ from authlib.integrations.flask_oauth2 import AuthorizationServer
 from authlib.oauth2.rfc6749 import ClientMixin, grants
 from authlib.oauth2.rfc7523 import JWTBearerGrant
 from flask import Flask, redirect
-from joserfc.jwk import ECKey
+from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
 from tests.kafka.listener import TLS
@@ -52,7 +52,7 @@ class Provider:
     """
 
     def __init__(self, tokens: TokenIssuer, seconds: float) -> None:
-        self.assertion_key = ECKey.generate_key("P-256")
+        self.assertion_key = RSAKey.generate_key(2048)
         self.scopes: list[str] = []
         app = Flask(__name__)
         server = AuthorizationServer(
@@ -68,14 +68,17 @@ class Provider:
                 "expires_in": seconds,
             },
         )
-        key = self.assertion_key
+        provider = self
 
         class Assertions(JWTBearerGrant):  # type: ignore[misc]  # untyped
             def resolve_issuer_client(self, issuer: str) -> _Client:
                 return _Client()
 
-            def resolve_client_key(self, *_: Any) -> Any:
-                return key
+            def resolve_client_public_key(self, client: _Client) -> Any:
+                return provider.assertion_key
+
+            def get_audiences(self) -> list[str]:
+                return [provider.token_url]
 
             def authenticate_user(self, subject: str) -> str:
                 return subject

@@ -134,7 +134,6 @@ def test_librdkafka_renews_the_tokens_of_a_provider(
         "assertion": {
             "assertion": {
                 "key": {"file": str(tmp_path / "key.pem")},
-                "algorithm": "ES256",
                 "issuer": CLIENT,
                 "subject": "reader",
                 "audience": provider.token_url,
