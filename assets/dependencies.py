@@ -95,7 +95,7 @@ def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
     if spec.dead_cluster is not None:
         return dead_topic(spec.dead_cluster, dead.topic)
     resource = _under(kafka_key(spec), resources, "dead_topic")
-    return cast("DeadTopic", resource.dead_topic(dead.topic))
+    return cast("DeadTopic", resource.reading(spec).dead_topic(dead.topic))
 
 
 def _under(key: str, resources: Any, method: str) -> Any:

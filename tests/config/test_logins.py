@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from windrow.assets.dependencies import pipeline_of
+from windrow.assets.names import kafka_key, ledger_key, sink_key, spark_key
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.load import load_spec, named_cluster
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -16,6 +19,8 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import consumer_recipe
 from windrow.ingest.settings.logins import parse_login, to_mapping
 from windrow.resources.kafka import KafkaSource
+from windrow.resources.spark import Spark
+from windrow.resources.table import LedgerState, Table
 
 CANARY = "C4nary-of-a-login"
 PROVIDER = "https://login.example/token"
@@ -188,3 +193,22 @@ def test_a_run_config_adds_no_login_and_leads_none_elsewhere(tmp_path: Path) -> 
             changed.reading(spec).cluster()
     elsewhere = KafkaSource(bootstrap_servers="evil:9092", client=BEARER)
     assert "oauth" not in elsewhere.reading(spec).cluster().client
+
+
+def test_the_dead_letters_of_a_run_in_dagster_log_in(tmp_path: Path) -> None:
+    """The resource of a cluster makes the dead-letter topic with the login of windrow.yaml."""
+    (tmp_path / "token").write_text(CANARY)
+    login = {"method": "token", "token": {"file": str(tmp_path / "token")}, "lifetime_seconds": 9}
+    spec = load(
+        tmp_path,
+        BEARER | {"oauth": login},
+        dead_letters={"topic": "dead"},
+        decode={"schema": "tests.integration.things:Thing"},
+    )
+    resources = {
+        kafka_key(spec): KafkaSource.of(spec.cluster),
+        ledger_key(spec): LedgerState(url=spec.state_url()),
+        sink_key(spec): Table.of(spec),
+        spark_key(spec): Spark(),
+    }
+    assert pipeline_of(spec, SimpleNamespace(**resources)).dead_topic is not None
