@@ -72,6 +72,7 @@ class TokenUser(User):
                 "cluster": "prod",
                 "topic": self.target,
                 "staging": "./staging",
+                "atomic_window": True,
             },
             "dead_letters": {"topic": self.dead, "cluster": "prod"},
             "state": "./state.db",
@@ -117,7 +118,7 @@ def test_a_window_that_outlasts_its_tokens_under_kills(
         server,
         tmp_path,
         count,
-        transform={"steps": [{"python": "slowly.py:slowly"}]},
+        transform={"steps": [{"python": "slowly.py:slowly", "schema": "things.py:Thing"}]},
         more_source={"tuning": {"batch_messages": 1}},
     )
     with server.tokens.renewing(user.token, 20):
@@ -125,7 +126,8 @@ def test_a_window_that_outlasts_its_tokens_under_kills(
             with user.starts("run", "--window", HOUR) as dies:
                 killer = threading.Timer(seconds, dies.kill)
                 killer.start()
-                assert dies.wait(300) == -9, "the run ended before it was killed"
-                killer.join(60)
+                printed = dies.communicate(timeout=300)
+                killer.join(100)
+            assert dies.returncode == -9, printed
         user.starts_and_ends("run", "--window", HOUR)
         user.assert_published(server, count)
