@@ -162,10 +162,11 @@ def test_a_certificate_that_is_over_and_one_that_takes_its_place(
     def read() -> None:
         assert len(batches_of(reader, Split(tp.topic, 0, 0, 1))) == 1
 
-    with pytest.raises(SpecError, match="certificate is not accepted"):
-        KafkaBroker(server.mutual, user).names()
+    for use in (KafkaBroker(server.mutual, user).cluster_id, read):
+        with pytest.raises(SpecError, match="certificate is not accepted"):
+            use()
     server.certificates.issue(tmp_path, 1)
-    for use in (KafkaBroker(server.mutual, user).names, read):
+    for use in (KafkaBroker(server.mutual, user).cluster_id, read):
         use()
 
 
