@@ -47,9 +47,6 @@ LOGIN = frozenset(
 )
 """The cluster refuses the login; another try could lock the account."""
 
-DENIED = LOGIN | FORBIDDEN
-"""The cluster refuses this client: its login, or its right to send the request."""
-
 UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
 """Errors about a single topic or topic-partition, among several in one request."""
 
@@ -161,3 +158,8 @@ def is_login_refused(error: KafkaError) -> bool:
     token may still be valid. A provider that refuses says so by `error` (RFC 6749, 5.2).
     """
     return error.code() in LOGIN and (not lacks_token(error.str()) or '"error"' in error.str())
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Returns whether this client is refused: its login, or its right to send the request."""
+    return error.code() in FORBIDDEN or is_login_refused(error)

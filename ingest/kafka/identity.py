@@ -23,11 +23,9 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import (
-    DENIED,
-    LOGIN,
     LOGIN_ADVICE,
     MISSING_TOPIC,
-    is_login_refused,
+    is_denied,
     lacks_token,
     untrusted,
 )
@@ -135,8 +133,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 def is_client_refused(error: KafkaError) -> bool:
     """Returns whether the cluster refuses this client, or a certificate was not accepted."""
-    login_refused = error.code() not in LOGIN or is_login_refused(error)
-    return (error.code() in DENIED and login_refused) or untrusted(error.str())
+    return is_denied(error) or untrusted(error.str())
 
 
 def denied_error(split: Split, reason: str) -> SpecError:

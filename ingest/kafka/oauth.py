@@ -17,13 +17,7 @@ import msgspec
 
 from windrow.ingest.errors import SpecError, require_extra
 from windrow.ingest.settings.logins import AzureLogin, Login, MskLogin, OidcLogin, TokenLogin
-from windrow.ingest.settings.secrets import (
-    LEAST_SECONDS,
-    InCommand,
-    Secret,
-    claimed_expiry,
-    read,
-)
+from windrow.ingest.settings.secrets import Secret, claimed_expiry, read
 
 _SETTING = "client.oauth"
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -62,7 +56,7 @@ def login_properties(login: Login) -> Mapping[str, str | TokenSource]:
     """
     if isinstance(login, TokenLogin | MskLogin):
         source = TokenSource(login)
-        source()  # a token that doesn't exist is told now, not as a refused login
+        source()  # fails here if there is no token, not later as a refused login
         return {"oauth_cb": source}
     properties: dict[str, object] = {
         "method": "oidc",
@@ -116,9 +110,6 @@ def _given_token(login: TokenLogin) -> tuple[str, float]:
     setting = f"{_SETTING}.token"
     token = read(login.token, setting)
     expiry = _expiry_of(token, login)
-    if isinstance(login.token, InCommand) and expiry < time.time() + LEAST_SECONDS:
-        token = read(login.token, setting, renewed=True)
-        expiry = _expiry_of(token, login)
     if expiry <= time.time():
         raise SpecError(
             f"the token of {setting} expired at {datetime.fromtimestamp(expiry, UTC):%FT%TZ}",

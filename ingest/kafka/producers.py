@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.client_properties import scrub
-from windrow.ingest.kafka.error_codes import DENIED
+from windrow.ingest.kafka.error_codes import is_denied
 from windrow.ingest.kafka.shared_clients import create_client
 from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
@@ -130,7 +130,7 @@ def kind_of(error: KafkaError) -> Kind:
     code = error.code()
     if code in FENCED:
         return "fenced"
-    if code in DENIED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}:
+    if is_denied(error) or code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return "denied"
     return "refused" if code in NOT_TAKEN else "failed"
 

@@ -1,4 +1,4 @@
-"""Sessions of httpx2 with limits of size and time, and the tokens that they get of a provider.
+"""Sessions of httpx2 with limits of size and time, and tokens from a registry's provider.
 
 confluent-kafka's client of registries has neither limits, nor a CA of the provider's own.
 
@@ -51,7 +51,7 @@ def limit_session(session: Any, seconds: float) -> None:
 
     An answer is never decompressed. The time is that of one try.
     """
-    # nobody would close a connection that is kept open
+    # no code would close a connection that is kept open
     session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
     session.event_hooks = {
         "request": [lambda _: start_try(seconds)],

@@ -23,9 +23,9 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.logins import OidcLogin, parse_login, to_mapping
-from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.paths import absolute, is_local
 from windrow.ingest.settings.secrets import in_folder
-from windrow.ingest.settings.tls import TlsSection, is_local
+from windrow.ingest.settings.tls import TlsSection
 from windrow.ingest.settings.values import (
     CountOrZero,
     Password,

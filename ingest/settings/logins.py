@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windrow.ingest.settings.paths import is_local
 from windrow.ingest.settings.secrets import SHARED_FORMS, Secret, reference, written
-
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 class _Login(
@@ -26,7 +25,7 @@ class _Login(
     forbid_unknown_fields=True,
     tag_field="method",
 ):
-    """What all methods have.
+    """The fields of each login.
 
     Attributes:
         extensions: names and values that the broker gets with the token, such as
@@ -146,7 +145,7 @@ def parse_login(value: object) -> Login:
     """Reads a login from a mapping.
 
     Raises:
-        ValueError: it is none; the text quotes no value.
+        ValueError: the mapping is no login; the text quotes no value.
     """
     if isinstance(value, Login):  # a section that is made from another one
         return value
@@ -169,7 +168,7 @@ def to_mapping(login: _Login | Assertion) -> dict[str, Any]:
 
 
 def _with_secrets(value: object) -> object:
-    """Returns a nested mapping in which secrets stand for their references."""
+    """Returns the value with each nested reference replaced by its `Secret`."""
     if not isinstance(value, Mapping):
         return value
     return reference(value) or {name: _with_secrets(item) for name, item in value.items()}
@@ -182,7 +181,7 @@ def _require_reference(value: object, name: str) -> None:
 
 def _require_https(url: str) -> None:
     parts = urlsplit(url)
-    if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+    if parts.scheme != "https" and not is_local(url):
         raise ValueError("token_url must begin with https://")
     if parts.username or parts.password:
         raise ValueError("token_url must not hold a user or a password")

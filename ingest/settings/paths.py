@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 WAY_OUT = (
     "a table's place is kept in plans, receipts and logs for ever. Give credentials and options to"
@@ -23,6 +24,17 @@ _USER = re.compile(r"[^@]*:.*@", re.DOTALL)
 """Matches a user and a password, with any characters: secret keys of AWS have slashes."""
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
+
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+def is_local(url: str) -> bool:
+    """Returns whether a URL leads to this machine, so that nobody else reads what is sent."""
+    try:
+        return urlsplit(url).hostname in _LOOPBACK
+    except ValueError:  # the URL is refused by itself
+        return False
 
 
 def is_url(location: str) -> bool:

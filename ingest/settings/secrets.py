@@ -87,8 +87,8 @@ COMMAND_SECONDS = 30
 _COMMAND_BYTES = 64 * 1024
 """Most bytes that a command may print."""
 
-LEAST_SECONDS = 60
-"""A command runs again whose token is valid for less than this."""
+_LEAST_SECONDS = 60
+"""A command runs again if the token that it printed is valid for less than this."""
 
 _EVERYWHERE = (
     "Have it there, readable, on every machine that windrow runs on: Spark's workers read it"
@@ -206,7 +206,7 @@ def claimed_expiry(token: str) -> float | None:
 
 
 class _Commands:
-    """What this process's commands printed, each for its lifetime."""
+    """The outputs of this process's commands, each kept for its lifetime."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,7 +218,7 @@ class _Commands:
             value, deadline = self._kept.get(secret, ("", 0.0))
             if renewed or time.monotonic() >= deadline:
                 value = _printed(secret, setting)
-                valid_seconds = (claimed_expiry(value) or math.inf) - time.time() - LEAST_SECONDS
+                valid_seconds = (claimed_expiry(value) or math.inf) - time.time() - _LEAST_SECONDS
                 self._kept[secret] = value, time.monotonic() + min(secret.lifetime, valid_seconds)
             return value
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import Password, Section, Text, Values
-
-_LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
 class TlsSection(Section):
@@ -41,11 +38,3 @@ class TlsSection(Section):
         for name in ("key", "key_password"):
             if written.get(name) is not None and written.get("certificate") is None:
                 yield (name,), "goes with certificate"
-
-
-def is_local(url: str) -> bool:
-    """Returns whether a URL leads to this machine, so that no other machine reads the traffic."""
-    try:
-        return urlsplit(url).hostname in _LOCAL
-    except ValueError:  # the URL's own validation refuses it
-        return False

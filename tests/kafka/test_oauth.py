@@ -10,12 +10,16 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka import KafkaError
 
 from tests.config.test_logins import BEARER, LOGINS
 from tests.kafka.tokens import TokenIssuer
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import consumer_properties, scrub
+from windrow.ingest.kafka.error_codes import is_denied, is_login_refused
+from windrow.ingest.kafka.identity import is_client_refused
 from windrow.ingest.kafka.oauth import TokenSource, login_properties
+from windrow.ingest.kafka.producers import kind_of
 from windrow.ingest.settings.logins import MskLogin, TokenLogin, parse_login
 from windrow.ingest.settings.secrets import InFile
 
@@ -39,6 +43,23 @@ def test_librdkafka_takes_a_login(
     assert properties["sasl.oauthbearer.method"] == "oidc"
     if name in {"secret", "key"}:
         assert scrub(f"bad {CANARY}", properties) == "bad ***"
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("Failed to acquire SASL OAUTHBEARER token: Could not connect to server", False),
+        ('Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}', True),
+        ('SASL authentication error: {"status":"invalid_token"}', True),
+    ],
+)
+def test_a_provider_without_an_answer_is_no_refusal(text: str, refused: bool) -> None:
+    """Driver, reader and producer call a client refused by the same rule: an old token may be
+    valid while the provider of tokens doesn't answer.
+    """
+    error = KafkaError(KafkaError._AUTHENTICATION, text)
+    assert is_client_refused(error) is is_login_refused(error) is is_denied(error) is refused
+    assert kind_of(error) == ("denied" if refused else "failed")
 
 
 def test_azure_is_asked_for_a_resource() -> None:

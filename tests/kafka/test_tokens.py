@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.kafka.produce import create_topic
 from tests.kafka.secure import SESSION_MS, SecureBroker
 from tests.kafka.tokens import bearer
 from tests.source.reader.clients import WAYS
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client_properties import (
     admin_properties,
@@ -144,6 +145,50 @@ def test_librdkafka_renews_the_tokens_of_a_provider(
     with ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
         use_beyond_a_token(uses)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (
+            {"client_secret": {"env": "WRONG"}},
+            SpecError,
+            "has no token: .*invalid_client",
+        ),
+        ({"token_url": "https://127.0.0.1:9/token"}, UnreachableError, "Failed to connect"),
+        ({"ca": str(TLS / "other.pem")}, UnreachableError, "certificate"),
+        ({"token_url": ""}, UnreachableError, "Response is not JSON"),
+    ],
+    ids=["secret", "address", "ca", "redirection"],
+)
+def test_a_provider_that_gives_no_token(
+    change: dict[str, Any],
+    error: type[WindrowError],
+    words: str,
+    server: SecureBroker,
+    provider: Provider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error has the provider's words, names the setting to look at, and quotes no secret; a
+    redirection isn't followed.
+    """
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
+    monkeypatch.setenv("WRONG", "C4nary-wrong")
+    login = {
+        "method": "oidc",
+        "token_url": provider.token_url,
+        "ca": str(TLS / "broker.pem"),
+        "client_id": CLIENT,
+        "client_secret": {"env": "CLIENT_SECRET"},
+        **change,
+    }
+    user = bearer(**{**login, "token_url": login["token_url"] or provider.redirecting_url})
+    with pytest.raises(error, match=words) as failed:
+        KafkaBroker(server.bearer, user, patience_seconds=15).cluster_id()
+    assert "client.oauth" in failed.value.advice
+    assert SECRET not in str(failed.value)
+    assert "C4nary-wrong" not in str(failed.value)
 
 
 def test_a_certificate_that_is_over_and_one_that_takes_its_place(

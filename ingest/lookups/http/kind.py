@@ -16,9 +16,9 @@ from windrow.ingest.errors import require_extra
 from windrow.ingest.lookups.http.request import PLACE, places
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.paths import absolute, is_local
 from windrow.ingest.settings.secrets import FORMS, in_folder
-from windrow.ingest.settings.tls import TlsSection, is_local
+from windrow.ingest.settings.tls import TlsSection
 from windrow.ingest.settings.values import (
     Count,
     Default,

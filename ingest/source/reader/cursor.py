@@ -22,11 +22,12 @@ from windrow.ingest.client_cache import is_keeping, keep, take_client
 from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.error_codes import (
-    DENIED,
     END,
+    LOGIN,
     LOST_OFFSETS,
     MISSING_TOPIC,
     PASSING,
+    is_denied,
     is_truncation,
 )
 from windrow.ingest.kafka.identity import denied_error, is_client_refused, unreachable
@@ -186,11 +187,11 @@ class Cursor:
         if code in LOST_OFFSETS:
             # checked after the messages before the loss are taken
             self._loss = self._last_error = error
-        elif code in DENIED:
+        elif is_denied(error):
             raise denied_error(self._split, self._error_text(error))
         elif code in MISSING_TOPIC:
             self._check()
-        elif code not in PASSING:
+        elif code not in PASSING | LOGIN:  # a login that only lacks a token gets one later
             raise RefusedError(
                 f"the client can't read any further: {self._error_text(error)}",
                 "read",
