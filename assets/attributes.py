@@ -147,7 +147,7 @@ def lookup_specs_of(spec: PipelineSpec) -> list[dg.AssetSpec]:
             description=(
                 f"What the lookup `{lookup}` of `{spec.id}` takes. Each window is pinned to a"
                 " version, so nothing waits for this, and nothing turns stale by it. It has 0"
-                " partitions, because nobody makes it: it only shows the edge."
+                " partitions, because no run makes it: it only shows the edge."
             ),
         )
         for lookup, asset in assets_of_lookups(spec).items()

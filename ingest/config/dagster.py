@@ -90,7 +90,7 @@ class FreshnessSpec(Section):
     )
     deadline_cron: Cron | None = Field(
         default=None,
-        description="Or the deadlines, in UTC, before each of which there must be one.",
+        description="Or the deadlines, in UTC: before each one there must be a new materialization.",
     )
     lower_bound_delta: AtLeastAMinute | None = Field(
         default=None,

@@ -59,8 +59,8 @@ class TransformSpec(Section):
         """
         later_steps = range(self.spark_at + 1, len(self.steps))
         message = (
-            "can't be dead behind a spark step: a row may be made of several messages, and nobody"
-            " can say which one would be the dead letter"
+            "can't be dead behind a spark step: a row may be made of several messages, so there is"
+            " no single message that could be the dead letter"
         )
         mistaken_paths = [
             ("steps", n, name) for n in later_steps if (name := self.steps[n].makes_dead)

@@ -280,7 +280,7 @@ class _MessageKeys:
             if key in self._seen_keys:
                 raise RefusedError(
                     "The function of the spark step gave two rows of one key that name one"
-                    " message: nobody can say which is the last",
+                    " message: such rows have no order, so none is the last",
                     "check",
                     "No row was committed. Have it give one row of each sink.primary_key for a"
                     " message, then run the window again.",
@@ -323,7 +323,7 @@ def _refuse_refused(transformed_rows: Decoded, messages: pa.RecordBatch, split: 
     raise RefusedError(
         f"A row that the function of the spark step gave is refused: {reason}{others}",
         "validate",
-        "No row was committed, since nobody can say which message would be the dead letter. Fix"
+        "No row was committed, since no single message could be the dead letter. Fix"
         " the function, the step or the schema; then run the window again.",
         split.topic,
         split.partition,

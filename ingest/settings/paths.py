@@ -30,7 +30,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def is_local(url: str) -> bool:
-    """Returns whether a URL leads to this machine, so that nobody else reads what is sent."""
+    """Returns whether a URL leads to this machine, so that no other machine reads the request."""
     try:
         return urlsplit(url).hostname in _LOOPBACK
     except ValueError:  # the URL is refused by itself

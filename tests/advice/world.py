@@ -186,7 +186,7 @@ def of_lakes(more_columns: Callable[[Any], object]) -> list[Advice]:
             "a page is gone",
             loses("pages"),
             run,
-            "nobody knows which ones are in the table",
+            "it isn't known which ones",
             [Step(r"windrow verify \S+ --restore-receipts")],
         ),
         Advice(

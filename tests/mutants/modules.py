@@ -50,7 +50,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "what the other parser takes, this one takes: it costs time only"
         ),
         "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, parse_float=None)": (  # noqa: E501
-            "nobody looks at the numbers, and a float can be of any digits"
+            "the numbers aren't used, and a float can have any digits"
         ),
         "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, )": (
             "as above"

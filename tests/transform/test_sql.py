@@ -136,7 +136,7 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT unnest(lines) + 1 AS n FROM rows", "unnest stands alone as a column"),
         ("SELECT unnest(id) AS n FROM rows", "sql can't be used: "),
         ("SELECT #1 AS n FROM rows", "#1 names no column: write its name"),
-        ("SELECT $1 AS n FROM rows", "nobody gives values for parameters"),
+        ("SELECT $1 AS n FROM rows", "no setting gives values for parameters"),
         ("SELECT id FROM rows WHERE lower(id)", "sql can't be used: Binder Error"),
         ("SELECT 1 AS n", "it must be FROM rows, alone"),
         ("SELECT id FRM rows", "syntax error"),

@@ -28,7 +28,7 @@ _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
 _LOST = (
     "Restore the table's _windrow directory from a backup. Until then no window before this one can"
-    " be committed or replaced: nobody could tell which of its keys were taken out since."
+    " be committed or replaced: it isn't known which of its keys were deleted since."
 )
 
 

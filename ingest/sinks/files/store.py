@@ -68,7 +68,7 @@ _MANIFEST = re.compile(r"\d{20}\.json")
 
 _LOST_PAGE = (
     "Restore the folder _windrow/pages from a backup. Until then no window is read or written,"
-    " because nobody knows which files count."
+    " because it isn't known which files count."
 )
 
 

@@ -315,7 +315,7 @@ class ControlState:
 
 
 _RESTORE = (
-    "windrow verify SPEC --restore-receipts restores the receipts of which the ledger has copies"
+    "windrow verify SPEC --restore-receipts restores the receipts that the ledger has copies of"
 )
 DO_DAMAGED = (
     "Another program wrote to the control topic, or the topic is damaged; nothing was published."

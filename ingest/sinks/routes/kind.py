@@ -71,7 +71,7 @@ class RoutesSection(SinkSection):
     )
     name: Annotated[
         Text | None, Values("a column, or a header"), Default("none, as goes with `by: topic`")
-    ] = Field(default=None, description="Of which column, or which header.")
+    ] = Field(default=None, description="The name of the column or header.")
     tables: Annotated[tuple[RouteSection, ...], Field(min_length=1)] = Field(
         description="The tables, in the order in which they are asked."
     )

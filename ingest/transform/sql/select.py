@@ -35,7 +35,7 @@ _REFUSED = {
     "WINDOW": f"a window function looks at other rows: {_SPARK}",
     "SUBQUERY": f"a subquery looks at other rows: {_SPARK}",
     "POSITIONAL_REFERENCE": "#1 names no column: write its name",
-    "PARAMETER": "nobody gives values for parameters: write the value",
+    "PARAMETER": "no setting gives values for parameters: write the value",
 }
 _EXPRESSIONS = frozenset(
     [

@@ -36,9 +36,9 @@ PAGES = "_windrow/pages"
 
 _FORM = 2
 _LOST = (
-    "windrow verify SPEC --restore-receipts makes the list of windows anew, of rows, receipts and"
-    " the ledger's copies. Until then no window is written, because nobody knows which ones are in"
-    " the table."
+    "windrow verify SPEC --restore-receipts makes the list of windows again, from rows, receipts"
+    " and the ledger's copies. Until then no window is written, because it isn't known which ones"
+    " are in the table."
 )
 
 Edges = tuple[tuple[str, int, tuple[int, ...]], ...]
