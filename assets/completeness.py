@@ -226,9 +226,7 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     return (
         f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in"
-        " later"
-        " windows. Nothing is lost: sum by hour over the message's timestamp."
-        " That is more than `window.completeness.tolerance`,"
-        f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"
-        " `window.delay` waits for such messages."
+        " later windows. Nothing is lost: sum by hour over the message's timestamp. That is more"
+        f" than `window.completeness.tolerance`, {tolerance:.3g} of a window's messages: raise it"
+        " if that many may be late. A longer `window.delay` waits for such messages."
     )

@@ -25,7 +25,7 @@ from windrow.assets.reporting import (
     show,
     show_refused,
 )
-from windrow.assets.schedule import done_tag, refused_tag
+from windrow.assets.schedule import NOTHING_WAITS, done_tag, refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.boundary import label_text, number_of
@@ -87,10 +87,7 @@ def drain(
             context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
             context.log.info(DONE)
         elif not has_shown:
-            context.log.info(
-                "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
-                " was cut."
-            )
+            context.log.info("%s No micro-batch was cut.", NOTHING_WAITS)
     return has_shown
 
 

@@ -65,7 +65,10 @@ BATCH_REFUSED = (
     " run of this job by hand, or of the batch's partition; then the schedule goes on."
 )
 BATCHES_DONE = f"{DONE} The schedule goes on when the spec has another window.stop, or none."
-NOTHING_WAITS = "Nothing is waiting, or fewer messages than window.min_records."
+NOTHING_WAITS = (
+    "Nothing is waiting, or fewer messages than window.min_records, and none of them is older than"
+    " window.max_delay."
+)
 STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
 
 

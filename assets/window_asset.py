@@ -217,8 +217,7 @@ def _sentence(replay_result: DeadReplayResult) -> str:
     )
     sentence = (
         f"{replay_result.tried} of {format_count(replay_result.open, 'open dead letter')} tried,"
-        f" {replay_result.messages} accepted,"
-        f" {replay_result.edited} of them edited{refused_words}"
+        f" {replay_result.messages} accepted, {replay_result.edited} of them edited{refused_words}"
     )
     return f"Window {replay_result.window}: {sentence}"
 

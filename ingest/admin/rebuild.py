@@ -227,9 +227,8 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
             rebases[lower.label] = _assumed_rebase(lower.label, upper)
             label_range = f"{label_text(lower.label)} and {label_text(upper.label)}"
             notes.append(
-                f"The source was replaced somewhere between {label_range}; windows between"
-                " them can't be"
-                " read any more."
+                f"The source was replaced somewhere between {label_range}; windows between them"
+                " can't be read any more."
             )
     below = [None, *(rebases.get(b.label, b) for b in ends[:-1])]
     return Frozen(

@@ -435,8 +435,7 @@ def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int)
     elif messages not in {rows, actual.offsets}:
         yield (
             f"{tp}: rows of {format_count(actual.offsets, 'message')} in the table, of {messages}"
-            " in the"
-            f" receipt"
+            " in the receipt"
         )
 
 

@@ -194,8 +194,7 @@ def differences(
             may = capabilities.allows(loss=is_lacking) or (is_lacking and may_lack)
             message = (
                 f"{location}: {format_count(count, kind.removesuffix('s'))} read back,"
-                f" {expected_count}"
-                " committed"
+                f" {expected_count} committed"
             )
             (allowed if may and kind != "dead letters" else problems).append(message)
         elif expected_checksum != checksum:

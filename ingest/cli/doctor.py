@@ -154,8 +154,7 @@ def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
     pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
     answered_by = (
         f"{format_count(len(surveyed.executors), 'executor')} on"
-        f" {join_first_few(surveyed.machines)}"
-        f" answered, with {pythons}"
+        f" {join_first_few(surveyed.machines)} answered, with {pythons}"
     )
     incomplete_note = "" if surveyed.complete else ", and there may be others"
     read = (
@@ -505,8 +504,7 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     rebuilt = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     summary = (
         f"The ledger holds the boundaries of {format_count(rebuilt.boundaries, 'label')}, plan and"
-        " receipt"
-        f" of {format_count(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is"
+        f" receipt of {format_count(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is"
         f" {rebuilt.ledger}."
     )
     output.show(rebuilt, Text("\n".join([summary, *rebuilt.notes])))

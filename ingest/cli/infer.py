@@ -56,8 +56,7 @@ def _next(begun: Begun) -> list[str]:
         return [
             (
                 f"Next, from {instant(label_after(begun.grid, begun.start) + DELAY)} on, when the"
-                " first"
-                " window is closed:"
+                " first window is closed:"
             ),
             *lines,
         ]

@@ -199,12 +199,12 @@ def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
     if done:
         return Text(DONE)
     window = pipeline.spec.window
-    least = window.min_records if isinstance(window, MicroBatches) else 1
-    return Text(
-        "Nothing is waiting"
-        + (f": fewer than {format_count(least, 'new offset')}." if least > 1 else ".")
-        + still_to_come(pipeline)
-    )
+    reason = ""
+    if isinstance(window, MicroBatches) and window.min_records > 1:
+        reason = f": fewer than {format_count(window.min_records, 'new offset')}"
+        if window.max_delay is not None:
+            reason += ", and none that is older than window.max_delay"
+    return Text(f"Nothing is waiting{reason}.{still_to_come(pipeline)}")
 
 
 @contextmanager

@@ -226,9 +226,8 @@ def show_due(output: Output, path: Path) -> None:
         notes.append(f"A person decides about what was refused: {refused_keys}.{order_note}")
     if older:
         notes.append(
-            f"Not committed, and too old for a schedule: {format_count(len(older), 'window')},"
-            " the first"
-            f" at {shown.older[0]}. windrow run SPEC --window START/END commits them."
+            f"Not committed, and too old for a schedule: {format_count(len(older), 'window')}, the"
+            f" first at {shown.older[0]}. windrow run SPEC --window START/END commits them."
         )
     output.show(
         shown,

@@ -90,7 +90,9 @@ class FreshnessSpec(Section):
     )
     deadline_cron: Cron | None = Field(
         default=None,
-        description="Or the deadlines, in UTC: before each one there must be a new materialization.",
+        description=(
+            "Or the deadlines, in UTC: there must be a new materialization before each one."
+        ),
     )
     lower_bound_delta: AtLeastAMinute | None = Field(
         default=None,

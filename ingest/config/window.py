@@ -28,6 +28,7 @@ from windrow.ingest.settings.values import (
     CountOrNone,
     Duration,
     Instant,
+    OrNone,
     Section,
     Share,
     TextOrEmpty,
@@ -162,6 +163,13 @@ class MicroBatches(_Windows):
     min_records: Count = Field(
         default=1, description="With fewer new offsets no micro-batch is cut, but for the last one."
     )
+    max_delay: Annotated[Duration | None, OrNone, Values("a duration, `none`")] = Field(
+        default=None,
+        description=(
+            "How long a message waits at most for `min_records`: a micro-batch is also cut once a"
+            " topic-partition's first waiting message has an older timestamp."
+        ),
+    )
     stop: Stop | None = Field(
         default=None,
         description=(
@@ -182,6 +190,13 @@ class MicroBatches(_Windows):
                 " be cut"
             )
         return least
+
+    @field_validator("max_delay")
+    @classmethod
+    def _has_min_records(cls, delay: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if delay is not None and info.data.get("min_records") == 1:
+            raise sentence("needs a window.min_records above 1: else no message waits for others")
+        return delay
 
 
 _TIME, _BATCH = "~time", "~batch"

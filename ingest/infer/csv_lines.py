@@ -54,8 +54,7 @@ def propose_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Prop
     if not ways or not texts:
         raise SpecError(
             "None of the delimiters , ; | and tab splits all of"
-            f" {format_count(len(texts), 'message')}"
-            f" into {format_count(len(names), 'field')}",
+            f" {format_count(len(texts), 'message')} into {format_count(len(names), 'field')}",
             "spec",
             "Nothing was written. Name all fields in their order with --columns, or write the spec"
             " by hand (windrow init).",

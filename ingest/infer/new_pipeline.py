@@ -490,8 +490,7 @@ def _recognise_format(
             return "json-schema-confluent"
         message = (
             f"{framing.named:,} of {format_count(len(valued), 'message')} of topic {topic} begin"
-            " with the"
-            f" id of a schema in a registry, most with {framing.id}"
+            f" with the id of a schema in a registry, most with {framing.id}"
         )
         advice = (
             "Nothing was written. Name the registry that has it: --registry https://HOST:PORT, or"
@@ -501,8 +500,7 @@ def _recognise_format(
     if 2 * documents <= len(valued):
         raise SpecError(
             f"Of {format_count(len(valued), 'message')} of topic {topic}, JSON objects:"
-            f" {documents:,};"
-            f" {_describe_others(valued)}",
+            f" {documents:,}; {_describe_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )

@@ -327,8 +327,7 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     if len(candidates) > MOST_TYPES:
         raise SpecError(
             f"The messages of topic {topic} have"
-            f" {format_count(len(candidates), 'different field')}, so"
-            " their names seem to be data",
+            f" {format_count(len(candidates), 'different field')}, so their names seem to be data",
             "spec",
             _WAY_OUT,
         )

@@ -219,8 +219,7 @@ def refusals(
         )
         message = (
             f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage}"
-            f" {refusal.reason}:"
-            f" {refusal.description}"
+            f" {refusal.reason}: {refusal.description}"
         )
         first_position = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
         yield Finding(

@@ -218,8 +218,7 @@ def _refuse_split(c: SplitCounts) -> None:
                 c.missing < 0,
                 (
                     f"{format_count(c.read, 'message')} read and"
-                    f" {format_count(c.skipped, 'offset')} skipped of"
-                    f" {c.stop - c.start}"
+                    f" {format_count(c.skipped, 'offset')} skipped of {c.stop - c.start}"
                 ),
             ),
         )
@@ -367,9 +366,7 @@ def refuse_fewer(receipt: Receipt, replaced: Receipt) -> None:
     if fewer is not None:
         raise DataLossError(
             f"Replacing window {receipt.window.key}: {format_count(new_counts[fewer], 'message')}"
-            " left,"
-            f" generation"
-            f" {replaced.generation} had {old_counts[fewer]}",
+            f" left, generation {replaced.generation} had {old_counts[fewer]}",
             "check",
             "Retention or compaction removed them. Nothing was replaced. Replay with --accept-fewer"
             " to go on with fewer; not while a table of routes lacks the window, for the others"
@@ -455,9 +452,7 @@ def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     """
     return tuple(
         f"The lookup {lookup.lookup} found none of the {format_count(lookup.keys, 'key')} that it"
-        " asked"
-        f" for: see"
-        " whether its address and its key are right"
+        " asked for: see whether its address and its key are right"
         for lookup in merge_parts(part for split in splits for part in split.lookups)
         if lookup.keys >= MANY_KEYS and not lookup.hits
     )

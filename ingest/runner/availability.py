@@ -128,9 +128,8 @@ def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     if pipeline.spec.source.on_loss == "fail":
         return ()
     return tuple(
-        f"{mark.tp}: {describe_cutoff(mark, end, plan.stop.label)}; messages that are written"
-        " there until"
-        " it has grown back are in no window"
+        f"{mark.tp}: {describe_cutoff(mark, end, plan.stop.label)}; messages that are written there"
+        " until it has grown back are in no window"
         for mark, end in _logs_cut_short(pipeline, plan)
     )
 

@@ -63,7 +63,8 @@ def run_batch(
 
     Returns:
         The result; None if nothing is committed, because fewer than `min_records` offsets
-        are waiting or `window.stop` is reached (`is_done`).
+        are waiting, none of them for longer than `max_delay`, or `window.stop` is reached
+        (`is_done`).
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
@@ -232,7 +233,13 @@ def _next_end(pipeline: Pipeline, lower: Boundary, label: int, *, freeze: bool) 
             return None
         return unless_cut_off(
             lambda: next_batch(
-                pipeline.broker, source, lower, label, batches.max_records, batches.min_records
+                pipeline.broker,
+                source,
+                lower,
+                label,
+                batches.max_records,
+                batches.min_records,
+                None if batches.max_delay is None else pipeline.now() - batches.max_delay,
             ),
             pipeline.sleep,
         )

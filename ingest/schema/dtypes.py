@@ -50,8 +50,8 @@ _WAYS_OUT = (
     (
         pl.Decimal,
         (
-            "it needs a precision and a scale, as in Decimal(18, 2): a precision of at most 38, and a"
-            " scale of at most the precision"
+            "it needs a precision and a scale, as in Decimal(18, 2): a precision of at most 38, and"
+            " a scale of at most the precision"
         ),
     ),
     (pl.List, "say of what, as in List(String)"),

@@ -249,8 +249,7 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
             yield (
                 f"{span}: staged {s.rows_staged} + {s.dead_staged}, counted"
-                f" {format_count(changes, 'row')} of"
-                f" {format_count(s.valid, 'message')} + {s.dead}"
+                f" {format_count(changes, 'row')} of {format_count(s.valid, 'message')} + {s.dead}"
             )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield (

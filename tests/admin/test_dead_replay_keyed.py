@@ -1,6 +1,7 @@
 """Dead-letter replay into a table with a primary key.
 
-A replayed row or delete counts at its offset in the log, although later windows are committed.
+A replayed row or delete takes effect in the order of offsets, although later windows are
+committed already.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def test_replayed_rows_and_deletes_count_where_they_lie(
 ) -> None:
     """After replays in any order of windows, the table is as if all messages were accepted.
 
-    Verification finds nothing wrong, and no dead letter is open.
+    Each replay finds its window's dead letters open. Verification then finds nothing wrong, and no
+    dead letter open.
     """
     for n in (0, 1):
         run(pipeline(tmp_path, broker, "User", mode), hour(n), Request(f"r{n}"))

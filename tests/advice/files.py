@@ -42,7 +42,10 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> FilesWorld:
 
 
 def restored_under_a_run(then: str = "") -> Callable[[FilesWorld], None]:
-    """Restores an older copy during a run, and then calls another command, if there is one."""
+    """Commits a window, and restores an older copy of the table before the next run's commit.
+
+    Then it runs another command, if there is one.
+    """
 
     def do(world: FilesWorld) -> None:
         world.types(f"windrow run SPEC --window {hour(2)}")

@@ -112,7 +112,7 @@ def airflow_pipeline(
     return home, spec, open_transaction
 
 
-MINUTES = """\
+MINUTE_DAGS = """\
 from windrow_airflow import dags_from
 
 globals().update(dags_from(
@@ -150,12 +150,12 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
     )
     shutil.copy(HERE.parent / "integration" / "things.py", spec.parent)
     (home / "dags").mkdir()
-    text = MINUTES.replace("{pipelines}", str(home / "pipelines"))
+    text = MINUTE_DAGS.replace("{pipelines}", str(home / "pipelines"))
     text = text.replace("{windrow}", WINDROW).replace("{server}", spark_server)
     (home / "dags" / "file.py").write_text(text)
     connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": kafka}})
     with standalone(home, database, AIRFLOW_CONN_KAFKA_PROD=connection) as airflow:
-        # after two more ticks, the timetable could have left some out
+        # A tick that skips a window shows only after two more ticks, so three runs are needed.
         until(lambda: list(states(airflow).values()).count("success") >= 3, "three green runs", 900)
         ran = states(airflow)
         events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
@@ -167,8 +167,10 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
     assert due - event_keys == {names[3]}
     assert {generation for _, generation in windows.values()} == {0}
     assert "failed" in ran.values(), "the run that found the refused window"
-    refused = [path for path in (home / "logs").rglob("*.log") if "poison" in path.read_text()]
-    assert refused == [], "no payload in a log"
+    logs_with_payload = [
+        path for path in (home / "logs").rglob("*.log") if "poison" in path.read_text()
+    ]
+    assert logs_with_payload == [], "no payload in a log"
 
 
 def states(airflow: Standalone, dag: str = "things") -> dict[str, str]:

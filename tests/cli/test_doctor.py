@@ -142,9 +142,8 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
         stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=timestamp)
     stage.write(f"topic_pattern: 'shop[.].*', joining: {joining}")
     says = (
-        f"shop.new joins in this window, which by source.joining reads {earlier_offsets} of"
-        " its offsets from"
-        f" before the window, and passes over {passed_over}"
+        f"shop.new joins in this window, which by source.joining reads {earlier_offsets} of its"
+        f" offsets from before the window, and passes over {passed_over}"
     )
     (plan,) = stage.json("plan", stage.spec, "--window", hour(2))["plans"]
     assert plan["joining"] == [
@@ -164,8 +163,7 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     (finding,) = stage.json("verify", stage.spec, "--deep")["findings"]
     assert finding["what"] == (
         f"No window has {format_count(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}:"
-        " the"
-        " log had them before its topic joined in this window"
+        " the log had them before its topic joined in this window"
     )
     assert finding["level"] == "info"
     stage.write("topic: shop.new, start: earliest", "grid: batch")

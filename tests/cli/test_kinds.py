@@ -58,6 +58,22 @@ def test_the_next_batch(batches: Stage) -> None:
     assert batches.json("verify", batches.spec)["findings"] == []
 
 
+def test_a_message_waits_for_others_up_to_max_delay(batches: Stage) -> None:
+    """With `max_delay`, fewer than `min_records` are committed once the first one is older."""
+    batches.write(window=f"{BATCH}, min_records: 100, max_delay: 36500d")
+    assert batches.call("run", batches.spec).stdout == (
+        "Nothing is waiting: fewer than 100 new offsets, and none that is older than"
+        " window.max_delay.\n"
+    )
+    batches.write(window=f"{BATCH}, min_records: 100, max_delay: 1m")
+    assert read(batches.json("run", batches.spec)) == [12]
+    batches.write(window=f"{BATCH}, max_delay: 1m")
+    assert (
+        "window.max_delay: needs a window.min_records above 1"
+        in batches.call("run", batches.spec, code=2).stderr
+    )
+
+
 def test_a_request_names_its_batch(batches: Stage) -> None:
     """A run with the same request reports its batch again, and makes no new one."""
     first = batches.json("run", batches.spec, "--request", "r")["windows"][0]

@@ -115,8 +115,8 @@ def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, mess
 
 def test_a_module_that_is_missing_is_named() -> None:
     """A missing module raises SpecError with its name and the advice."""
-    with pytest.raises(SpecError, match="Is no misspelt, or not installed"):
-        load_model(ModelReference("no.such.module:M", Path("/")))
+    with pytest.raises(SpecError, match="Is absent misspelt, or not installed"):
+        load_model(ModelReference("absent.module:M", Path("/")))
 
 
 @pytest.mark.parametrize("flavour", ["pandas"])
@@ -138,7 +138,7 @@ def test_a_model_of_another_pandera_says_how_to_change(
     assert "import pandera.polars as pa" in excinfo.value.advice
 
 
-def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
+def test_panderas_old_import_brings_no_warning(folder: Path) -> None:
     """`import pandera as pa` causes only windrow's error, without pandera's own long warning."""
     (folder / "old.py").write_text("import pandera as pa\nclass M(pa.DataFrameModel): pass\n")
     with warnings.catch_warnings(record=True) as caught_warnings:

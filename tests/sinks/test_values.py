@@ -46,8 +46,11 @@ ODD = "we\"i'rd {x}, $1 select; 日本\\"
 def comes_back(sink: Any, rows: pa.RecordBatch) -> None:
     """Commits rows, and asserts that they are read back unchanged, with their checksums."""
     receipt = commit_rows(sink, rows)
-    back = sum_by_split(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
-    assert (back.checksums, back.outside) == (tuple(s.checksums.rows for s in receipt.splits), 0)
+    contents = sum_by_split(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
+    assert (contents.checksums, contents.outside) == (
+        tuple(s.checksums.rows for s in receipt.splits),
+        0,
+    )
     batches = list(sink.audit().contents(receipt.window))
     for field in rows.schema:
         if isinstance(sink, PostgresBoth) and pa.types.is_nested(field.type):
@@ -86,7 +89,7 @@ def test_whatever_a_column_can_hold_comes_back(
     kind: str, data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]
 ) -> None:
     """Any values come back, and an extreme value doesn't change the rows beside it."""
-    schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
+    schema = pa.schema([pa.field(f"c{i}", data_type) for i, (data_type, _) in enumerate(columns)])
     count = data.draw(st.integers(1, 6))
     values = [
         data.draw(st.lists(st.none() | strategy, min_size=count, max_size=count))

@@ -178,8 +178,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     if _RETENTION in configuration:
         raise SpecError(
             f"the table {uri} sets {_RETENTION} = {configuration[_RETENTION]}: it would forget"
-            " which windows"
-            " it holds",
+            " which windows it holds",
             "setup",
             f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
         )

@@ -136,8 +136,7 @@ def _sha256(folder: Place, path: str) -> str:
 def _damaged_error(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
     return DamagedError(
         f"the file {named.path}, which says which {format_count(named.keys, 'key')} the committed"
-        " window"
-        f" {receipt.window.key} took out, is {state}",
+        f" window {receipt.window.key} took out, is {state}",
         "commit",
         _LOST,
     )

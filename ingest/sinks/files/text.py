@@ -164,8 +164,7 @@ def _float(expression: str) -> str:
     )
     return (
         f"CASE WHEN {expression} IS NULL THEN NULL WHEN isfinite({expression}) THEN"
-        f" to_json({expression}) ELSE"
-        f" to_json({odd}) END"
+        f" to_json({expression}) ELSE to_json({odd}) END"
     )
 
 

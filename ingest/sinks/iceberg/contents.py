@@ -72,8 +72,7 @@ def _rows_of_file(
     if dropped_columns:
         raise RefusedError(
             f"the table has no column any more for values in its file {location}:"
-            f" {', '.join(dropped_columns)}"
-            " (fields are known by their ids)",
+            f" {', '.join(dropped_columns)} (fields are known by their ids)",
             "commit",
             "Something else dropped it: readers see null, also where one of that name was added"
             " again. Add it to the table again, then replay the window.",

@@ -134,8 +134,7 @@ def _askable(catalog_table: CatalogTable) -> CatalogTable:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
         raise SpecError(
             f"tasks have to ask the catalog of {catalog_table.location} for the credentials of its"
-            " storage, and"
-            f" {names} may be secret",
+            f" storage, and {names} may be secret",
             "spec",
             f"Write {FORMS} there, or for the storage's own secrets: each process reads them for"
             " itself.",

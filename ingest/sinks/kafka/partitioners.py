@@ -133,8 +133,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         if len(numbers) != rows.num_rows:
             message = (
                 f"The function {self.function} returned {format_count(len(numbers), 'partition')}"
-                " for"
-                f" {format_count(rows.num_rows, 'row')} that go to {topic}"
+                f" for {format_count(rows.num_rows, 'row')} that go to {topic}"
             )
             raise self._refused_error(message, split, offsets[0].as_py())
         bad_rows = np.flatnonzero((numbers < 0) | (numbers >= count))

@@ -115,8 +115,7 @@ class KafkaStager(FileStager[StagedMessages]):
             time_source = "the message" if time == "message" else f"column {time}"
             message = (
                 f"the time of {time_source} isn't after 1970-01-01T00:00:00Z: no message can be"
-                " published"
-                " with it"
+                " published with it"
             )
             advice = (
                 "Nothing was published. Refuse such rows by a rule, or set sink.timestamp:"

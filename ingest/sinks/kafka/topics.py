@@ -571,8 +571,7 @@ def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]
     if len(description.partitions) != 1:
         yield (
             f"the control topic {name} has"
-            f" {format_count(len(description.partitions), 'partition')}: it"
-            f" must have one"
+            f" {format_count(len(description.partitions), 'partition')}: it must have one"
         )
     policy = _policy(config)
     if policy != "compact":

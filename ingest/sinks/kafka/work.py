@@ -121,8 +121,7 @@ class WindowWork(msgspec.Struct, frozen=True):
         if missing:
             raise RefusedError(
                 f"{format_count(len(missing), 'split')} of window {self.receipt.window.key} were"
-                f" published, and"
-                " their records are missing from the control topic",
+                " published, and their records are missing from the control topic",
                 "commit",
                 "If the control topic was deleted, restore it, then run the window again.",
             )
@@ -195,12 +194,10 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
                 first = max(split.start, published.start)
                 raise OverlapError(
                     f"window {published.window}, which isn't committed yet, has published offsets"
-                    " from"
-                    f" {first} on, which are in window {key}, too",
+                    f" from {first} on, which are in window {key}, too",
                     "commit",
                     f"If the ledger was lost or restored, run window {published.window} with the"
-                    " ledger"
-                    f" that it was begun with. If that is lost: {LEDGER_ANEW}",
+                    f" ledger that it was begun with. If that is lost: {LEDGER_ANEW}",
                     split.topic,
                     split.partition,
                     first,

@@ -239,8 +239,7 @@ def find_table(
     if not row[0]:
         raise SpecError(
             f"{location} is no table, or it or a partition of it is unlogged or foreign: a crash"
-            " would"
-            " take its rows, and leave their receipts, or it has commits of its own",
+            " would take its rows, and leave their receipts, or it has commits of its own",
             "setup",
             "Set sink.table to a table, or to a name that isn't taken; or ALTER TABLE ... SET"
             " LOGGED, or ... DETACH PARTITION.",
@@ -260,8 +259,7 @@ def _target(connection: Connection, location: TablePlace, query: str) -> Target 
     if row[0] != FORM:
         raise SpecError(
             f"windrow's tables in the schema {location.own_schema} were made by another version of"
-            " windrow,"
-            f" in form {row[0]}; this one knows form {FORM}",
+            f" windrow, in form {row[0]}; this one knows form {FORM}",
             "setup",
             "Use the windrow that made them, or set sink.windrow_schema to another schema and"
             " sink.table to a new table.",

@@ -370,8 +370,7 @@ def refuse_foreign_rows(connection: Connection, location: TablePlace) -> None:
         )
     raise SpecError(
         f"the table {location} was not made by windrow, as far as the schema {location.own_schema}"
-        " knows, and"
-        " holds rows",
+        " knows, and holds rows",
         "setup",
         advice,
     )

@@ -227,8 +227,7 @@ def refuse_unusable(url: ServerUrl) -> None:
     except psycopg.ProgrammingError:
         raise SpecError(
             f"the URL of the server {url.address} can't be read, or has an option that libpq"
-            " doesn't"
-            " know",
+            " doesn't know",
             "spec",
             "See PostgreSQL's documentation, libpq: connection URIs. What is special in a user or a"
             " password is percent-encoded.",

@@ -257,8 +257,7 @@ def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> Non
     if written_rows != rows:
         raise RefusedError(
             f"{location} took {written_rows} of {format_count(rows, 'row')}: a trigger or a rule"
-            " of the"
-            f" table keeps rows out",
+            " of the table keeps rows out",
             "commit",
             "Nothing was committed. Take it off, then run the window again.",
         )

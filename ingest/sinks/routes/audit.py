@@ -63,9 +63,8 @@ class RoutedAudit:
             for key in sorted(receipt_by_key.keys() - known_keys):
                 known_keys.add(key)
                 message = (
-                    f"window {key} is in {name} and not in {self._default_sink.identity}: a run"
-                    " of it"
-                    " ended between two tables"
+                    f"window {key} is in {name} and not in {self._default_sink.identity}: a run of"
+                    " it ended between two tables"
                 )
                 yield Unreadable(
                     key,

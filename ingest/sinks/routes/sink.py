@@ -299,8 +299,7 @@ class RoutedSink:
             if table.table not in names and table.rows:
                 raise RefusedError(
                     f"window {receipt.window.key} has {format_count(table.rows, 'row')} in"
-                    f" {table.table}, which no"
-                    " route names now",
+                    f" {table.table}, which no route names now",
                     "commit",
                     "Nothing was committed. Name the table under sink.tables again, then replay.",
                 )
@@ -347,8 +346,7 @@ def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: 
         return
     raise RefusedError(
         f"{expected_rows.table} has rows of window {proposed.window.key} by attempt"
-        f" {table_receipt.attempt} that"
-        " are not those of this one",
+        f" {table_receipt.attempt} that are not those of this one",
         "commit",
         "That attempt ended before the window was committed everywhere, and the schema, a transform"
         " or the routes changed since. Set them back and run the window again; then change them and"

@@ -561,11 +561,8 @@ class SqliteState:
         if actual_counts != expected_counts:
             raise RefusedError(
                 f"{self._store.location} would have {format_count(sum(actual_counts), 'row')}"
-                " after window"
-                f" {key}, and not"
-                f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition,"
-                " keeps rows"
-                " out, takes some away, or makes more",
+                f" after window {key}, and not {sum(expected_counts)}: a trigger, or ON CONFLICT"
+                " in the table's definition, keeps rows out, takes some away, or makes more",
                 "commit",
                 "Nothing was committed. Drop the trigger, or make the table anew without ON"
                 " CONFLICT; then run it again.",

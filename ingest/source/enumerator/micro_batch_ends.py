@@ -7,6 +7,8 @@ asks the broker and freezes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
+from datetime import datetime
 from itertools import chain, islice
 
 from windrow.ingest.errors import SpecError
@@ -94,6 +96,7 @@ def next_batch(
     label: int,
     max_records: int | None,
     min_records: int,
+    overdue_before: datetime | None = None,
 ) -> Boundary | None:
     """Returns the end of the micro-batch that begins at the newest boundary.
 
@@ -109,6 +112,8 @@ def next_batch(
         max_records: the most offsets of the micro-batch; None for no limit.
         min_records: the fewest new offsets of a micro-batch, but at least 1. The last
             micro-batch before the source's end may have fewer.
+        overdue_before: a micro-batch may also have fewer if a topic-partition's first waiting
+            message is stamped before this instant. None: it may not.
 
     Returns:
         None if there are too few offsets. A new topic-partition is worth a boundary by
@@ -148,11 +153,41 @@ def next_batch(
     # The start marks are frozen at once, because `latest` is another offset later.
     # If the source has an end, they are frozen so that the end is known to be reached.
     worth_it = start_marks and (stop is not None or not isinstance(start, Earliest))
-    if sum(waiting.values()) < least and not worth_it:
+    if (
+        sum(waiting.values()) < least
+        and not worth_it
+        and not _is_overdue(broker, below, waiting, overdue_before)
+    ):
         return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
     return Boundary.of(label, discovered.cluster_id, discovered.boundary_topics, marks, start_marks)
+
+
+def _is_overdue(
+    broker: Broker,
+    below: Mapping[TopicPartition, Mark],
+    waiting: Mapping[TopicPartition, int],
+    moment: datetime | None,
+) -> bool:
+    """Returns whether a topic-partition's first waiting message is stamped before an instant.
+
+    A message without a timestamp counts as older than any instant.
+    """
+    ranges = {
+        tp: (below[tp].offset, below[tp].offset + offsets)
+        for tp, offsets in waiting.items()
+        if offsets
+    }
+    if moment is None or not ranges:
+        return False
+    log_starts = broker.log_starts(list(ranges))
+    for tp, (start, stop) in ranges.items():
+        with closing(broker.stamps(tp, max(start, log_starts[tp]), stop)) as chunks:
+            stamps = next((chunk for chunk in chunks if chunk.offsets.size), None)
+        if stamps is not None and stamps.timestamps[0] < moment.timestamp() * 1000:
+            return True
+    return False
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:

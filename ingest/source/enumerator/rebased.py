@@ -140,9 +140,8 @@ def _changes(
         now = infos.get(old.topic)
         read = [f"{m.tp}@{m.offset}" for m in newest.marks if m.topic == old.topic]
         loss_text = (
-            f" Messages of the old topic from {join_first_few(read)} on were read by no window,"
-            " and are"
-            " lost, if it had any."
+            f" Messages of the old topic from {join_first_few(read)} on were read by no window, and"
+            " are lost, if it had any."
             if read
             else ""
         )

@@ -265,8 +265,7 @@ def _refuse_missing(
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             raise SpecError(
                 f"The topic has {format_count(topics[tp.topic].partitions, 'partition')}, and"
-                f" {tp.partition} is not"
-                " among them",
+                f" {tp.partition} is not among them",
                 "plan",
                 "Partitions are counted from 0: fix source.partitions.",
                 tp.topic,

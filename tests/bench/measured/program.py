@@ -49,7 +49,7 @@ from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.transform.chain import Chain
 
-HERE = Path(__file__).parents[1]
+BENCH_FOLDER = Path(__file__).parents[1]
 
 
 class Nowhere:
@@ -105,8 +105,8 @@ class Watched:
         return iter(results)
 
 
-def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
-    """Returns the number of rows of all tasks, or with the work `raw` of messages."""
+def run_tasks(pipeline: Pipeline, job: dict[str, Any]) -> int:
+    """Runs the tasks alone; returns the number of rows, or of messages for the work `raw`."""
     topic = job["topic"]
     plan = ReadPlan(
         pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail"
@@ -140,7 +140,7 @@ def around(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> dict[str
     return {"rows": rows, "seconds": time.perf_counter() - began - engine.seconds}
 
 
-def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, Any]:
+def run_job(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, Any]:
     """Does a job and returns its answer: the number of rows, and seconds with `around`."""
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
@@ -153,10 +153,12 @@ def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, A
         "transform": job.get("transform"),
         "state": f"sqlite:///{out}/state.db",
     }
-    pipeline = assemble(parse_spec(attributes, HERE), engine)
+    pipeline = assemble(parse_spec(attributes, BENCH_FOLDER), engine)
     if job["work"] == "around":
         return around(pipeline, first, job)
-    return {"rows": table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)}
+    return {
+        "rows": table(pipeline, first, job) if job["work"] == "table" else run_tasks(pipeline, job)
+    }
 
 
 def main(bootstrap: str, master: str = "local[2]") -> None:
@@ -169,7 +171,7 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
 
-    # The turns are further apart than the time for which Spark keeps idle workers. A Connect
+    # More time passes between two jobs of this program than Spark keeps idle workers for. A Connect
     # server keeps its workers in the same way.
     def keep() -> None:
         run_empty_task(session)
@@ -177,7 +179,7 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
 
     with nullcontext() if served else kept_alive(keep):
         for line in sys.stdin:
-            print(json.dumps(ran(json.loads(line), bootstrap, engine)), flush=True)
+            print(json.dumps(run_job(json.loads(line), bootstrap, engine)), flush=True)
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ def world(
     """
     topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
-    for number, put in enumerate(LOG):
-        for second, (partition, key, size) in enumerate(put):
+    for number, window_messages in enumerate(LOG):
+        for second, (partition, key, size) in enumerate(window_messages):
             value = (
                 None
                 if size is None
@@ -120,9 +120,9 @@ def test_a_fold_of_the_topic_is_the_table(
     This holds for a key in two partitions of the source. A window older than a published one is
     refused, because its messages would come last.
     """
-    asks = f"value: {{format: {form}}}, key: {{columns: [id], format: {form}}}"
-    asks += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
-    topic, spec, table = world(stage, kafka, asks)
+    sink_settings = f"value: {{format: {form}}}, key: {{columns: [id], format: {form}}}"
+    sink_settings += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
+    topic, spec, table = world(stage, kafka, sink_settings)
     for number in (5, 6):
         for pipeline_spec in (spec, table):
             stage.json("run", pipeline_spec, "--window", hour(number))
@@ -165,9 +165,9 @@ def test_other_messages_than_were_published_are_found(
 def record_wrong_checksum(write: Any) -> Any:
     """Returns a broken twin of `write` that records a wrong checksum of a batch."""
 
-    def twin(form: Any, rows: pa.Table) -> None:
-        write(form, rows)
-        form.same += 1
+    def twin(writer: Any, rows: pa.Table) -> None:
+        write(writer, rows)
+        writer.same += 1
 
     return twin
 

@@ -4,6 +4,9 @@ than asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -158,6 +161,27 @@ def test_too_few_are_no_batch() -> None:
         )
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("first_stamp", "is_cut"), [(-1, True), (0, True), (999, True), (1000, False), (5000, False)]
+)
+def test_too_few_are_a_batch_once_the_first_one_has_waited(first_stamp: int, is_cut: bool) -> None:
+    """A topic-partition's first waiting message decides by its timestamp, not a later message,
+    a marker, an aborted message, or a message before the boundary or the log's start.
+    """
+    broker = broker_with(3, 1)
+    lower = first_boundary(broker, Source(ALL.selection, Given(((T0, 2), (T1, 1)))), 0)
+    broker.delete_records(T0, 3)
+    with suppress(RuntimeError), broker.transaction() as transaction:
+        broker.produce(T1, b"", timestamp=0, transaction=transaction)
+        raise RuntimeError
+    moment = datetime.fromtimestamp(1, UTC)
+    assert next_batch(broker, ALL, lower, 1, None, 100, moment) is None
+    broker.produce(T1, b"", timestamp=first_stamp)
+    broker.produce(T1, b"", timestamp=0)
+    assert next_batch(broker, ALL, lower, 1, None, 100) is None
+    assert (next_batch(broker, ALL, lower, 1, None, 100, moment) is not None) == is_cut
 
 
 def test_the_first_boundary_is_where_start_says() -> None:

@@ -24,7 +24,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def far(monkeypatch: pytest.MonkeyPatch) -> None:
+def limit_scans_to_forty_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits a search to forty messages without an answer."""
     monkeypatch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 40)
 
@@ -32,7 +32,8 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
 class Log(MemoryBroker):
     """A log whose offsets are indices, in chunks of ten.
 
-    It records the chunks that were read, the times that were asked for, and the reads that were
+    `hits` has Kafka's answers, an offset by timestamp; by default, they are computed. The log
+    records the chunks that were read, the times that were asked for, and the reads that were
     closed. It keeps a reference to each read, so garbage collection doesn't close it.
     """
 
@@ -114,7 +115,7 @@ def test_near_asks_nothing_where_no_cut_can_be(begin: int) -> None:
 def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
     """A near search gives up after forty messages that don't decide.
 
-    A message needs nineteen after it.
+    A message is an answer only if nineteen messages after it have been read, too.
     """
     log = Log([0] * below + [9] * 60)
     look, _ = look_at(log)
@@ -192,7 +193,7 @@ def test_through_leaps_over_what_is_known_to_lie_before() -> None:
         ([1] * 13 + [2] * 200 + [3] * 40, [1, 3], [0, 13, 26, 39, 52, 65, 213, 226]),
     ],
 )
-def test_a_leap_is_for_those_who_have_waited(
+def test_a_leap_needs_forty_messages_without_an_answer(
     stamps: list[int], labels: list[int], expected_starts: list[int]
 ) -> None:
     """Kafka is asked only after forty messages without an answer, not 39, from the start or
@@ -217,7 +218,7 @@ def test_a_leap_must_be_worth_it(target: int, leaps: bool) -> None:
     assert len(log.asked_instants) == 1
 
 
-def test_a_leap_beyond_the_limit_ends_the_look() -> None:
+def test_a_leap_to_no_message_ends_the_look() -> None:
     """If Kafka knows no message so late, the search ends."""
     log = Log([1] * 200)
     look, _ = look_at(log)

@@ -110,10 +110,8 @@ def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None
     if lost_values:
         raise RefusedError(
             f"window {window} can't be merged any more: changes of"
-            f" {format_count(lost_values, 'key')},"
-            f" in it or in a later"
-            " window, left values as they were (decode.unavailable: keep). Which values these are"
-            " isn't in the table",
+            f" {format_count(lost_values, 'key')}, in it or in a later window, left values as they"
+            " were (decode.unavailable: keep). Which values these are isn't in the table",
             "commit",
             "Nothing was committed. Run windows in their order, and once; or begin a new table, and"
             " run all windows in their order.",

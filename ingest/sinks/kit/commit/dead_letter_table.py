@@ -76,9 +76,8 @@ class DeadLetterTable:
         except OwnerError as error:
             error.advice = (
                 "It has the dead letters of another table. If that is gone, move"
-                f" {self.store.location} away (in a database, rename it), and run this again."
-                " Else let"
-                " the sink of the spec name another path (of kafka, another staging)."
+                f" {self.store.location} away (in a database, rename it), and run this again. Else"
+                " let the sink of the spec name another path (of kafka, another staging)."
             )
             raise
 

@@ -106,12 +106,13 @@ class StagedFiles(Generic[File_co]):
         uri: the place of the files.
         folders: the folders in it with files of attempts.
         file: the type of a file's description. A committable is such a description in JSON.
-        folder: the same place, if it isn't opened by its URI.
+        folder: the opened place, if the caller has it already; None: `opened(uri)` opens it.
         consumed: whether a commit copies the rows out. If so, the files can be removed right
             after it, and the copy of a missing file fails. If not, the files become the
             table's: a commit must check them before it names them, and a sweep must put a note
             into the table before it removes files.
-        opened: makes a place from a URI below it, for tasks. It is picklable, without secrets.
+        opened: a function that opens a place by its URI, here and in tasks. It must be
+            picklable, and hold no secrets.
     """
 
     do_if_gone = (
@@ -169,26 +170,21 @@ class StagedFiles(Generic[File_co]):
         if missing_paths:
             raise RefusedError(
                 f"{len(missing_paths)} of {format_count(len(expected_files), 'staged file')} are"
-                " gone"
-                " or cut short,"
-                f" the first is"
-                f" {missing_paths[0]} below {without_secrets(self.folder.uri)}",
+                f" gone or cut short, the first is {missing_paths[0]} below"
+                f" {without_secrets(self.folder.uri)}",
                 "commit",
                 self.do_if_gone,
             )
         swept = None if state is None else state.note(SWEPT)
-        late = [
+        given_up_paths = [
             path
             for path, file in file_by_path.items()
             if swept is not None and file is not None and file.modified_millis <= swept
         ]
-        if late:
+        if given_up_paths:
             raise RefusedError(
-                f"{len(late)} of {format_count(len(expected_files), 'staged file')} were given up"
-                " by"
-                " windrow"
-                f" sweep, the first"
-                f" is {late[0]}",
+                f"{len(given_up_paths)} of {format_count(len(expected_files), 'staged file')} were"
+                f" given up by windrow sweep, the first is {given_up_paths[0]}",
                 "commit",
                 "This attempt took longer than the sweep's grace period. Nothing was committed; run"
                 " the window again.",
@@ -231,7 +227,7 @@ class StagedFiles(Generic[File_co]):
     def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
         """Removes all old files whose rows a commit would copy out, and returns their URIs.
 
-        A commit whose files are gone is refused, so no table must be asked.
+        A commit whose files are gone is refused, so the table needn't be asked.
 
         Raises:
             ValueError: the grace period is too short.
