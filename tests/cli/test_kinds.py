@@ -60,7 +60,7 @@ def test_the_next_batch(batches: Stage) -> None:
 
 def test_a_message_waits_for_others_up_to_max_delay(batches: Stage) -> None:
     """With `max_delay`, fewer than `min_records` are committed once the first one is older."""
-    batches.write(window=f"{BATCH}, min_records: 100, max_delay: 36500d")
+    batches.write(window=f"{BATCH}, min_records: 100, max_delay: 3650d")
     assert batches.call("run", batches.spec).stdout == (
         "Nothing is waiting: fewer than 100 new offsets, and none that is older than"
         " window.max_delay.\n"
