@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,9 @@ DEAR = {"desk", "instance", "postgres", "scene", "stage"}
 """Fixtures that make a test slow: a database, a Dagster instance, a ledger or a table on disk."""
 TABLES = Path(__file__).parent / "sinks" / "delta"
 """The folder in which each test makes tables, so all its tests are slow."""
+
+MEMORY_FOLDER, MEMORY_BYTES = "/dev/shm", 4 << 30  # a file system, not a shared file
+"""A file system in memory, and the free space that the tests' folders need in it."""
 
 profiles.register()
 
@@ -62,9 +67,18 @@ def pytest_configure(config: pytest.Config) -> None:
     A shell makes background processes ignore SIGINT. Dagster then makes its process and its
     children ignore SIGTERM, too. Tests that end their children would wait for ever, so the
     handler of SIGINT is set back to Python's default.
+
+    Temporary folders are in memory if there is room. Databases wait for the disk at each commit,
+    and no test needs its files after a power failure.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if (
+        "TMPDIR" not in os.environ
+        and Path(MEMORY_FOLDER).is_dir()
+        and shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_BYTES
+    ):
+        os.environ["TMPDIR"], tempfile.tempdir = MEMORY_FOLDER, MEMORY_FOLDER
     # a test's broker ends before the second level of compilation pays off
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if config.option.seed is None:
