@@ -180,7 +180,7 @@ def _resources(spec: PipelineSpec) -> dict[str, Any]:
     return {
         spark_key(spec): _spark(spec.dagster.spark),
         kafka_key(spec): _resource_of_cluster(spec.cluster.model_dump_json()),
-        ledger_key(spec): _hide(LedgerState(url=spec.state_url())),
+        ledger_key(spec): _hide(LedgerState.of(spec)),
         sink_key(spec): _hide(Table.of(spec)),
     }
 

@@ -23,6 +23,7 @@ from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
+from windrow.ingest.settings.secrets import in_folder
 from windrow.ingest.sinks.kinds import make_table
 from windrow.ingest.transform.spark.kind import SparkSection
 
@@ -251,7 +252,7 @@ def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependenc
 
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
-        open_ledger(spec.state_url()),
+        open_ledger(spec.state_url(), in_folder(spec.state_password, spec.folder)),
         lambda rows: _table(spec, rows),
         engine or SparkEngine(spark_context, launch_early),
         (

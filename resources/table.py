@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import dagster as dg
 from pydantic import Field
@@ -16,7 +16,8 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.settings.document import Document
-from windrow.ingest.settings.values import Section
+from windrow.ingest.settings.secrets import in_folder, written
+from windrow.ingest.settings.values import Reference, Section
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.kinds import SinkOfItsKind, make_table
 
@@ -77,11 +78,30 @@ class LedgerState(dg.ConfigurableResource[None]):
     """
 
     url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
+    password: Mapping[str, Any] = Field(
+        default_factory=dict, repr=False, description="As a spec's state_password"
+    )
+
+    @classmethod
+    def of(cls, spec: PipelineSpec) -> Self:
+        """Makes the resource from a spec's ledger."""
+        password = in_folder(spec.state_password, spec.folder)
+        as_written = cast("Mapping[str, Any]", written(password) or {})
+        return cls(url=spec.state_url(), password=as_written)
 
     def ledger(self) -> Ledger:
         """Opens the ledger. The first write creates it.
 
         Raises:
+            SpecError: a field is wrong.
             UnreachableError: the database doesn't answer.
         """
-        return open_ledger(self.url)
+        fields = {"password": self.password or None}
+        settings, mistakes = validate(_LedgerPassword, fields, shared=True)
+        if settings is None:
+            raise refusal("the resource LedgerState", mistakes, Document())
+        return open_ledger(self.url, settings.password)
+
+
+class _LedgerPassword(Section):
+    password: Reference | None

@@ -20,9 +20,10 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -39,9 +40,11 @@ from windrow.ingest.config.settings_file import (
 from windrow.ingest.settings.document import Document, Mistake, nearest, read_document, read_values
 from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.secrets import Secret, in_folder, named_secrets
 from windrow.ingest.settings.values import (
     CODE_REFERENCE,
     ClusterName,
+    Reference,
     Section,
     cluster_name,
     section_of,
@@ -110,7 +113,8 @@ def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
 
 
 def _make_spec(document: Document, folder: Path, name: str) -> PipelineSpec:
-    spec, spec_mistakes = _check_spec(document.attributes, folder)
+    with named_secrets(partial(_named_secret, folder)):
+        spec, spec_mistakes = _check_spec(document.attributes, folder)
     # a setting whose template failed has no value, so pydantic's mistakes about it don't matter
     mistakes = [
         *document.mistakes,
@@ -227,9 +231,10 @@ FILE = "windrow.yaml"
 
 
 class SharedSpec(Section):
-    """A windrow.yaml: clusters, by the names that specs use."""
+    """A windrow.yaml: clusters and secrets, by the names that specs use."""
 
-    clusters: Annotated[Mapping[ClusterName, ClusterSpec], Field(min_length=1)]
+    clusters: Annotated[Mapping[ClusterName, ClusterSpec], Field(min_length=1)] = {}
+    secrets: Annotated[Mapping[ClusterName, Reference], Field(min_length=1)] = {}
 
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:
@@ -254,65 +259,82 @@ def _is_world_writable(folder: Path) -> bool:
 def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
     """Finds a cluster by its name in the windrow.yaml of a spec's folder.
 
-    If it isn't found, the result is the mistake for the spec's section that names it. The
-    file's other clusters are not checked, because their templates may need another
-    machine's environment.
+    If it isn't found, the result is the mistake for the spec's section that names it.
 
     Raises:
         SpecError: the file can't be read, or has mistakes. The message has all of them,
             each with its line.
     """
-    path, (file, last) = (section, "cluster"), find_shared(folder)
+    try:
+        with named_secrets(partial(_named_secret, folder)):
+            shared, _ = _shared_entry("clusters", name, folder)
+    except ValueError as error:
+        return Mistake((section, "cluster"), str(error))
+    return shared.clusters[name]
+
+
+def _named_secret(folder: Path, name: str) -> Secret:
+    """Finds a secret by its name in the windrow.yaml of a spec's folder.
+
+    Raises:
+        ValueError: there is no such secret.
+        SpecError: as `named_cluster`.
+    """
+    with named_secrets(None):
+        shared, file = _shared_entry("secrets", name, folder)
+    return in_folder(shared.secrets[name], file.parent)
+
+
+def _shared_entry(
+    section: Literal["clusters", "secrets"], name: str, folder: Path
+) -> tuple[SharedSpec, Path]:
+    """Reads the windrow.yaml of a spec's folder, with one entry of one section alone.
+
+    The file's other entries are not checked, because their templates may need another
+    machine's environment.
+
+    Raises:
+        ValueError: there is no file, or the section has no such entry.
+        SpecError: as `named_cluster`.
+    """
+    noun, (file, last) = section.removesuffix("s"), find_shared(folder)
     if file is None:
         where = (
             f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
         )
-        return Mistake(
-            path,
-            f"there is no {FILE}, which would say what cluster {name} is: it was looked for in"
-            f" {where}",
+        raise ValueError(
+            f"there is no {FILE}, which would say what {noun} {name} is: it was looked for in"
+            f" {where}"
         )
     if not file.is_file():
-        return Mistake(
-            path, f"{file} is no file that can be read: it would say what cluster {name} is"
-        )
+        raise ValueError(f"{file} is no file that can be read: it would say what {noun} {name} is")
     document = read_document(
         text_of(file, f"The file {file}", "See that it can be read, and is a YAML file."),
         envelope=False,
     )
     attributes = document.attributes if isinstance(document.attributes, Mapping) else {}
-    clusters = section_of(attributes, "clusters")
+    entries = section_of(attributes, section)
     mistakes = [
-        m for m in document.mistakes if m.path[:1] != ("clusters",) or m.path[1:2] in {(), (name,)}
+        mistake
+        for mistake in document.mistakes
+        if mistake.path[:1] not in {("clusters",), ("secrets",)}
+        or mistake.path in {(section,), (section, name)}
+        or mistake.path[:2] == (section, name)
     ]
-    if name not in clusters and clusters and not mistakes:
-        near = nearest(name, list(clusters))
+    if name not in entries and entries and not mistakes:
+        near = nearest(name, list(entries))
         meant = f"; did you mean {near}?" if near else ""
-        return Mistake(
-            path, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}"
-        )
-    cluster, cluster_mistakes = _shared_cluster(name, attributes, clusters)
-    cluster_mistakes += [
-        mistake for mistake in written_out(document) if mistake.path[:2] == ("clusters", name)
-    ]
-    mistakes += [mistake for mistake in cluster_mistakes if not document.failed(mistake.path)]
-    if mistakes or cluster is None:
+        raise ValueError(f"{file} has no {noun} {name}: there are {', '.join(entries)}{meant}")
+    if section not in attributes:
+        mistakes.append(Mistake((section,), f"is missing: nothing says what {noun} {name} is"))
+    chosen = {section: {name: entries[name]} if name in entries else attributes.get(section)}
+    others = {key: value for key, value in attributes.items() if key not in SharedSpec.model_fields}
+    written = {**others, **(chosen if section in attributes else {})}
+    shared, entry_mistakes = validate(SharedSpec, written, shared=True)
+    entry_mistakes += [m for m in written_out(document) if m.path[:2] == (section, name)]
+    if section == "clusters":
+        entry_mistakes += client_mistakes(section_of(entries, name), (section, name), shared=True)
+    mistakes += [mistake for mistake in entry_mistakes if not document.failed(mistake.path)]
+    if mistakes or shared is None:
         raise refusal(str(file), mistakes, document)
-    return cluster
-
-
-def _shared_cluster(
-    name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]
-) -> tuple[ClusterSpec | None, list[Mistake]]:
-    """Makes the cluster with a name, or lists the mistakes.
-
-    The mistakes are those of this cluster, and those outside of `clusters`.
-    """
-    chosen_clusters = {name: clusters[name]} if name in clusters else attributes.get("clusters")
-    shared, mistakes = validate(
-        SharedSpec,
-        {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
-        shared=True,
-    )
-    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name), shared=True)
-    return (None if shared is None else shared.clusters[name]), mistakes
+    return shared, file

@@ -38,6 +38,7 @@ from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     Default,
+    Reference,
     Section,
     TextOrEmpty,
     Values,
@@ -202,6 +203,14 @@ class PipelineSpec(Section):
         default=None,
         repr=False,  # it may contain a password
         description="Where the ledger is: SQLite or PostgreSQL.",
+    )
+    state_password: Annotated[Reference | None, Default("none")] = Field(
+        default=None,
+        repr=False,
+        description=(
+            "The password of the user in the URL of a ledger in PostgreSQL. It is read for each new"
+            " connection."
+        ),
     )
     dagster: DagsterSpec = Field(
         default=DagsterSpec(),

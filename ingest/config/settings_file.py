@@ -14,7 +14,7 @@ from windrow.ingest.errors import SpecError, SpecMistakesError, format_count
 from windrow.ingest.kafka.allowed_properties import ALLOWED, OAUTH
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
-from windrow.ingest.settings.secrets import FORMS, InCommand, reference
+from windrow.ingest.settings.secrets import FORMS, InCommand, named_or_reference, reference
 from windrow.ingest.settings.values import section_of
 from windrow.ingest.settings.yamltext import SIZE_MAX
 
@@ -35,6 +35,10 @@ _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
 _ONLY_SHARED = (
     "belongs into a windrow.yaml, under client or registry of a cluster there, which is named here:"
     " it may run a program or send a secret to a URL, and who may change a pipeline may not do that"
+)
+_ONLY_NAMED = (
+    "belongs into a windrow.yaml, as secrets: {NAME: {command: [...]}} there, and is named here as"
+    " {secret: NAME}: it runs a program, and who may change a pipeline may not do that"
 )
 
 _SHOWN_MAX = 50
@@ -121,11 +125,14 @@ def client_mistakes(
         above: the named cluster whose properties these override.
         shared: True in a windrow.yaml, as in `validate`.
     """
-    client: dict[str, Any] = {
-        str(name): reference(value) or value
-        for name, value in section_of(section, "client").items()
-    }
-    if not shared and (mistakes := list(shared_only_mistakes(client, (*path, "client")))):
+    written, client = section_of(section, "client"), dict[str, Any]()
+    mistakes = [] if shared else list(shared_only_mistakes(written, (*path, "client")))
+    for name, value in written.items():
+        try:
+            client[str(name)] = named_or_reference(value) or value
+        except ValueError as error:
+            mistakes.append(Mistake((*path, "client", str(name)), str(error)))
+    if mistakes:
         return mistakes
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
@@ -155,7 +162,7 @@ def shared_only_mistakes(value: object, path: SettingPath) -> Iterator[Mistake]:
     """
     name = path[-1] if path[-2:-1] in {("client",), ("registry",)} else ""
     if shared_only({str(name): value}):
-        yield Mistake(path, _ONLY_SHARED)
+        yield Mistake(path, _ONLY_SHARED if name == OAUTH else _ONLY_NAMED)
     elif path[-1:] != ("body",):  # of a lookup: any JSON, which is sent as it is
         items = value.items() if isinstance(value, Mapping) else ()
         for key, item in enumerate(value) if isinstance(value, list | tuple) else items:

@@ -31,9 +31,10 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.ledger.entries import ITSELF, TABLE
 from windrow.ingest.model.owner import LEDGER_ANEW
+from windrow.ingest.settings.database_password import TWO_PASSWORDS, connection_event
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
-from windrow.ingest.settings.secrets import masked
+from windrow.ingest.settings.secrets import Secret, masked
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 WAIT_SECONDS = 30
@@ -179,11 +180,16 @@ class Database:
         return masked(_first_line(error), self.secrets)
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, password: Secret | None = None) -> Database:
     """Makes a database from an SQLAlchemy URL, or from the path of an SQLite file. Opens nothing.
 
+    Args:
+        url: the URL or path.
+        password: the reference to the password, which is read for each new connection.
+
     Raises:
-        SpecError: it is neither a URL nor a path, or its driver isn't installed.
+        SpecError: it is neither a URL nor a path, its driver isn't installed, or the password
+            doesn't fit the URL.
     """
     if not url.isprintable():
         raise SpecError("The ledger's place holds control characters", "spec", _FORMS)
@@ -192,11 +198,15 @@ def open_database(url: str) -> Database:
     except (ArgumentError, ValueError):
         # the error's text may hold the password
         raise SpecError("The ledger's URL can't be parsed", "spec", f"{_FORMS} {_ESCAPE}") from None
-    if parsed.drivername == "sqlite":
+    if password is not None and (parsed.password or "password" in parsed.query):
+        raise SpecError(f"The ledger's URL {TWO_PASSWORDS}", "spec", _FORMS)
+    if parsed.drivername == "sqlite" and password is None:
         return _sqlite(parsed)
     if parsed.drivername in {"postgresql", "postgresql+psycopg"}:
-        return _opened.get(parsed) or _opened.setdefault(parsed, _postgresql(parsed))
-    raise SpecError(f"A ledger can't be at {parsed.drivername}://", "spec", _FORMS)
+        key = parsed, password
+        return _opened.get(key) or _opened.setdefault(key, _postgresql(parsed, password))
+    with_password = "" if password is None else " with state_password"
+    raise SpecError(f"A ledger{with_password} can't be at {parsed.drivername}://", "spec", _FORMS)
 
 
 def _sqlite(url: URL) -> Database:
@@ -249,7 +259,7 @@ def _begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
 
 
-_opened: dict[URL, Database] = {}
+_opened: dict[tuple[URL, Secret | None], Database] = {}
 """The databases on servers by their URLs. Each keeps a connection, so a process has one per URL.
 
 If threads open one at the same time, each may make an engine. All of them use the engine
@@ -257,7 +267,7 @@ that was stored first. The other engines have not opened a connection yet.
 """
 
 
-def _postgresql(url: URL) -> Database:
+def _postgresql(url: URL, password: Secret | None) -> Database:
     _refuse_misread(url)
     with require_extra("postgres", "The ledger can't be in PostgreSQL"):
         # Not a stricter isolation level, although it may be the server's default. It takes its
@@ -272,6 +282,8 @@ def _postgresql(url: URL) -> Database:
             isolation_level="READ COMMITTED",
             connect_args={name: value for name, value in TCP.items() if name not in url.query},
         )
+    if password is not None:
+        event.listen(engine, "do_connect", connection_event(password, "state_password"))
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
 

@@ -41,15 +41,20 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.tiling import clamp
 from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.settings.secrets import Secret
 
 
-def open_ledger(url: str) -> SqlLedger:
+def open_ledger(url: str, password: Secret | None = None) -> SqlLedger:
     """Makes the ledger at a path or an SQLAlchemy URL. Opens nothing; the first write creates it.
+
+    Args:
+        url: the path or URL.
+        password: the reference to the password of the URL's user.
 
     Raises:
         SpecError: a ledger can't be at such a URL.
     """
-    return SqlLedger(open_database(url))
+    return SqlLedger(open_database(url, password))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 import ssl
-import threading
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -31,7 +29,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.http_timeouts import TimedBackend, start_try
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.logins import OidcLogin
-from windrow.ingest.settings.secrets import read
+from windrow.ingest.settings.secrets import KeptSecrets, read
 from windrow.ingest.waiting import waiting_for
 
 MOST_BYTES = 4 << 20
@@ -84,9 +82,8 @@ def _limit_size(response: httpx2.Response) -> None:
 
 # --------------------------------------------------------------------------------------------------
 
-_LOCK = threading.Lock()
-_KEPT: dict[OidcLogin, tuple[str, float]] = {}
-"""The token of each login, and when the next one is asked for by the monotonic clock."""
+_TOKENS = KeptSecrets()
+"""The token of each login."""
 
 
 class _Answer(msgspec.Struct):
@@ -107,17 +104,16 @@ def provider_token(login: OidcLogin, timeout: float, retries: int, *, renewed: b
         SpecError: the provider refuses the login.
         UnreachableError: it doesn't answer, or with something unusable.
     """
-    with _LOCK:
-        token, deadline = _KEPT.get(login, ("", 0.0))
-        if renewed or time.monotonic() >= deadline:
-            answer = retry(
-                lambda: _request_token(login, timeout),
-                lambda error: isinstance(error, UnreachableError),
-                islice(growing_waits(math.inf), retries),
-            )
-            token = answer.access_token
-            _KEPT[login] = token, time.monotonic() + 0.8 * answer.expires_in
-        return token
+
+    def fetch() -> tuple[str, float]:
+        answer = retry(
+            lambda: _request_token(login, timeout),
+            lambda error: isinstance(error, UnreachableError),
+            islice(growing_waits(math.inf), retries),
+        )
+        return answer.access_token, 0.8 * answer.expires_in
+
+    return _TOKENS.read(login, fetch, renewed=renewed)
 
 
 def _request_token(login: OidcLogin, timeout: float) -> _Answer:

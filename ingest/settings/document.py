@@ -37,8 +37,10 @@ SECRET: tuple[SettingPath, ...] = (
     ("source", "client"),
     ("source", "registry"),
     ("state",),
+    ("state_password",),
     ("sink", "path"),
     ("sink", "url"),
+    ("sink", "password"),
     ("sink", "client"),
     ("sink", "catalog"),
     ("sink", "registry"),
@@ -46,6 +48,7 @@ SECRET: tuple[SettingPath, ...] = (
     ("dagster", "spark", "conf"),
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
+    ("secrets",),
 )
 """Settings whose values are never shown in a message; `*` stands for any name."""
 

@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from windrow.ingest.settings.paths import is_local
-from windrow.ingest.settings.secrets import SHARED_FORMS, Secret, reference, written
+from windrow.ingest.settings.secrets import (
+    SHARED_FORMS,
+    Secret,
+    named_or_reference,
+    written,
+)
 
 
 class _Login(
@@ -171,7 +176,7 @@ def _with_secrets(value: object) -> object:
     """Returns the value with each nested reference replaced by its `Secret`."""
     if not isinstance(value, Mapping):
         return value
-    return reference(value) or {name: _with_secrets(item) for name, item in value.items()}
+    return named_or_reference(value) or {name: _with_secrets(item) for name, item in value.items()}
 
 
 def _require_reference(value: object, name: str) -> None:

@@ -1,5 +1,7 @@
 """Secrets by reference: `{env: NAME}`, `{file: PATH}` or `{command: [PROGRAM, ...]}`.
 
+A spec also writes `{secret: NAME}`: the reference with that name in a windrow.yaml.
+
 Each process that needs the secret reads it. Tasks are pickled on their way to workers, and
 Spark may store pickles on disk, so tasks contain references, never secrets. Workers import
 this module, so it doesn't import a spec's models.
@@ -14,7 +16,9 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -72,10 +76,10 @@ class _WrittenCommand(msgspec.Struct, forbid_unknown_fields=True):
 
 Secret = InEnvironment | InFile | InCommand
 
-FORMS = "{env: NAME} or {file: PATH}"
-"""The two ways to write a reference in a spec."""
+FORMS = "{env: NAME}, {file: PATH} or {secret: NAME}"
+"""The ways to write a reference in a spec."""
 
-SHARED_FORMS = f"{FORMS}, or {{command: [PROGRAM, ...]}}"
+SHARED_FORMS = "{env: NAME}, {file: PATH}, {secret: NAME} or {command: [PROGRAM, ...]}"
 """The ways to write a reference in a windrow.yaml."""
 
 _COMMAND_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
@@ -94,6 +98,38 @@ _EVERYWHERE = (
     "Have it there, readable, on every machine that windrow runs on: Spark's workers read it"
     " themselves."
 )
+
+
+_find_named: ContextVar[Callable[[str], Secret] | None] = ContextVar("find_named", default=None)
+"""Finds the secrets of the windrow.yaml, while a file of settings is being read."""
+
+
+@contextmanager
+def named_secrets(find: Callable[[str], Secret] | None) -> Iterator[None]:
+    """Lets `named_or_reference` read `{secret: NAME}`.
+
+    Args:
+        find: returns the secret with a name, or raises ValueError; None: no secret has a name.
+    """
+    token = _find_named.set(find)
+    try:
+        yield
+    finally:
+        _find_named.reset(token)
+
+
+def named_or_reference(written: object) -> Secret | None:
+    """Reads a reference, or `{secret: NAME}`; None if it is neither.
+
+    Raises:
+        ValueError: there is no secret with this name.
+    """
+    if not isinstance(written, Mapping) or [*written] != ["secret"]:
+        return reference(written)
+    find = _find_named.get()
+    if find is None:
+        raise ValueError("can't be named here: only a spec names secrets of its windrow.yaml")
+    return find(str(written["secret"]))
 
 
 def reference(written: object) -> Secret | None:
@@ -174,7 +210,7 @@ def read(secret: Secret, setting: str, *, renewed: bool = False) -> str:
             )
         return value
     if isinstance(secret, InCommand):
-        return _COMMANDS.read(secret, setting, renewed=renewed)
+        return _COMMANDS.read(secret, lambda: _run(secret, setting), renewed=renewed)
     try:
         value = Path(secret.path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -205,25 +241,38 @@ def claimed_expiry(token: str) -> float | None:
         return None
 
 
-class _Commands:
-    """The outputs of this process's commands, each kept for its lifetime."""
+class KeptSecrets:
+    """Secrets that this process keeps, each for a time of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[InCommand, tuple[str, float]] = {}
+        self._kept: dict[Hashable, tuple[str, float]] = {}
 
-    def read(self, secret: InCommand, setting: str, *, renewed: bool) -> str:
-        # Locked while the program runs, so that several clients wait for one run.
+    def read(self, key: Hashable, fetch: Callable[[], tuple[str, float]], *, renewed: bool) -> str:
+        """Returns a secret.
+
+        Args:
+            key: what the secret is of.
+            fetch: gets the secret, and the seconds for which it is kept.
+            renewed: True to fetch it, though it is still kept.
+        """
+        # Locked during the fetch, so that several clients wait for one.
         with self._lock:
-            value, deadline = self._kept.get(secret, ("", 0.0))
+            value, deadline = self._kept.get(key, ("", 0.0))
             if renewed or time.monotonic() >= deadline:
-                value = _printed(secret, setting)
-                valid_seconds = (claimed_expiry(value) or math.inf) - time.time() - _LEAST_SECONDS
-                self._kept[secret] = value, time.monotonic() + min(secret.lifetime, valid_seconds)
+                value, seconds = fetch()
+                self._kept[key] = value, time.monotonic() + seconds
             return value
 
 
-_COMMANDS = _Commands()
+_COMMANDS = KeptSecrets()
+"""What commands have printed."""
+
+
+def _run(secret: InCommand, setting: str) -> tuple[str, float]:
+    value = _printed(secret, setting)
+    valid_seconds = (claimed_expiry(value) or math.inf) - time.time() - _LEAST_SECONDS
+    return value, min(secret.lifetime, valid_seconds)
 
 
 def _printed(secret: InCommand, setting: str) -> str:

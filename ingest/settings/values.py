@@ -32,7 +32,7 @@ from windrow.ingest.model.instants import parse_instant, to_utc
 from windrow.ingest.settings.document import SENTENCE, SettingPath, suggest
 from windrow.ingest.settings.logins import Login, parse_login, to_mapping
 from windrow.ingest.settings.paths import home, is_url
-from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
+from windrow.ingest.settings.secrets import FORMS, Secret, named_or_reference, written
 
 PARTITION_MAX = 2**31 - 1
 COUNT_MAX = 2**63 - 1
@@ -283,13 +283,16 @@ def _text_or_secret(value: object) -> object:
 
 
 def _or_reference(value: object, plain: Callable[[object], object], kinds: str) -> object:
-    if isinstance(value, Secret):  # a section that is made from another section
-        return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping | Secret):
         return plain(value)
-    secret = reference(value)
+    return _check_reference(value, f"{kinds}, or a reference")
+
+
+def _check_reference(value: object, kinds: str = "a reference") -> Secret:
+    # it is a secret already in a section that is made from another section
+    secret = value if isinstance(value, Secret) else named_or_reference(value)
     if secret is None:
-        raise sentence(f"must be {kinds}, or a reference: {FORMS}")
+        raise sentence(f"must be {kinds}: {FORMS}")
     return secret
 
 
@@ -412,6 +415,9 @@ FunctionName = Annotated[
     Values("`FILE.py:function`, `package.module:function`"),
 ]
 
+REFERENCES = "`{env: NAME}`, `{file: PATH}` or `{secret: NAME}`"
+"""The references of `secrets.FORMS`, in words for `docs/settings.md`."""
+
 _REFERENCES = [
     {
         "type": "object",
@@ -419,7 +425,14 @@ _REFERENCES = [
         "required": [key],
         "additionalProperties": False,
     }
-    for key in ("env", "file")
+    for key in ("env", "file", "secret")
+]
+Reference = Annotated[
+    Secret,
+    PlainValidator(_check_reference),
+    PlainSerializer(written, when_used="json"),
+    WithJsonSchema({"anyOf": _REFERENCES}),
+    Values(REFERENCES),
 ]
 ScalarOrSecret = Annotated[
     bool | int | float | str | Secret,
@@ -432,7 +445,7 @@ Password = Annotated[
     PlainValidator(_text_or_secret),
     PlainSerializer(written, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
-    Values("a text, `{env: NAME}` or `{file: PATH}`"),
+    Values(f"a text, {REFERENCES}"),
 ]
 ClientProperties = Annotated[
     Mapping[
@@ -452,7 +465,7 @@ ClientProperties = Annotated[
             ),
         ],
     ],
-    Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`"),
+    Values(f"`{{property: value}}`; of a secret also {REFERENCES}"),
 ]
 Servers = Annotated[TextOrEmpty, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]

@@ -205,7 +205,7 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path:
     stage.write(f"topic: shop.things, {source}")
     error = stage.json("plan", stage.spec, "--window", hour(0), code=2)["error"]["message"]
     assert (
-        f"{setting_path}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}"
+        f"{setting_path}: is written out, and it is a secret: write {{env: NAME}}, {{file: PATH}}"
         in error
     )
     assert CANARY not in error
@@ -219,8 +219,8 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path:
         ("sink.url", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
         ("sink.catalog.uri", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
         ("sink.catalog.uri", f"https://me:{CANARY}@h/c", "{{ env.NAME }}\n"),
-        ("sink.catalog.credential", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
-        ("sink.catalog.token", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
+        ("sink.catalog.credential", CANARY, "a secret: write {env: NAME}, {file: PATH} or"),
+        ("sink.catalog.token", CANARY, "a secret: write {env: NAME}, {file: PATH} or"),
     ],
 )
 def test_a_password_of_a_store_that_is_written_out(

@@ -13,11 +13,12 @@ import yaml
 from windrow.assets.dependencies import pipeline_of
 from windrow.assets.names import kafka_key, ledger_key, sink_key, spark_key
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.load import load_spec, named_cluster
+from windrow.ingest.config.load import load_spec, named_cluster, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import consumer_recipe
 from windrow.ingest.settings.logins import parse_login, to_mapping
+from windrow.ingest.settings.secrets import InCommand
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.spark import Spark
 from windrow.resources.table import LedgerState, Table
@@ -93,14 +94,22 @@ def test_a_cluster_has_a_login_by_token(name: str, tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    """Each windrow.yaml on the page about logins is right."""
+    """Each windrow.yaml on the page about logins is right, and a pipeline names its secrets."""
     page = (Path(__file__).parents[2] / "docs" / "logins.md").read_text(encoding="utf-8")
     examples = re.findall(r"```yml\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         (tmp_path / "windrow.yaml").write_text(example)
-        [name] = yaml.safe_load(example)["clusters"]
-        assert isinstance(named_cluster(name, tmp_path), ClusterSpec)
+        for name in yaml.safe_load(example).get("clusters", ()):
+            assert isinstance(named_cluster(name, tmp_path), ClusterSpec)
+    (secrets,) = (example for example in examples if example.startswith("secrets:"))
+    (tmp_path / "windrow.yaml").write_text(secrets)
+    (sections,) = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    spec = parse_spec(
+        {**SPEC, "source": {"topic": "t", "bootstrap_servers": "a:1"}} | sections, tmp_path
+    )
+    assert isinstance(spec.state_password, InCommand)
+    assert spec.sink.password == spec.state_password  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

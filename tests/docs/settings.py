@@ -37,8 +37,8 @@ of a file are told at once, each with its line.
 
 - **Templates.** A value may hold `{{ env.NAME }}`, `{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` or
   `{{ env.NAME | default('default') }}`, which the command and Dagster fill in alike. No other template is read.
-- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry` or `state`. In `source.client`,
-  `source.registry` and `sink.catalog` a reference (`{env: NAME}`, `{file: PATH}`) says where each process finds one for itself: what is
+- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry` or `state`. A
+  [reference](logins.md#secrets) (`{env: NAME}`, `{file: PATH}`, `{secret: NAME}`) says where each process finds one for itself: what is
   sent to Spark's workers then [doesn't have it](clusters.md#passwords). `sink.path`
   and `source.bootstrap_servers` refuse them, because a table's place is kept in plans, receipts and logs: credentials of a storage go to
   its own SDK by the environment.
@@ -55,7 +55,8 @@ SHARED = """\
 What many pipelines share lies in a `windrow.yaml`, in a pipeline's folder or in one above it; the nearest one counts, alone. The
 search ends at a repository's root, at the user's home, and below a folder that everybody may write to. `source.cluster: prod` names the
 entry `prod` of its `clusters`, and so does `dead_letters.cluster: prod`. What the pipeline says itself under `source.client` and
-`source.tuning` wins, property by property.
+`source.tuning` wins, property by property. Its `secrets` have names, too: `{secret: NAME}` in a pipeline is the
+[reference](logins.md#secrets) of this name.
 
 ```yaml
 clusters:

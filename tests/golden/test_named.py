@@ -51,7 +51,7 @@ def test_settings(golden: Golden) -> None:
         ("write", sink.WriteSpec, ""),
     ):
         golden(f"named/{name}.txt", "".join(keys_of(tables(model, prefix))))
-    assert [*SharedSpec.model_fields] == ["clusters"]
+    assert [*SharedSpec.model_fields] == ["clusters", "secrets"]
 
 
 def keys_of(sections: Iterable[Table]) -> Iterator[str]:

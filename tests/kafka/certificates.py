@@ -24,16 +24,17 @@ class CertificateIssuer:
         self.authority_file = folder / "clients.pem"
         self.authority_file.write_bytes(self._certificate(self._name, self._key, 1, ca=True))
 
-    def issue(self, folder: Path, days: int) -> dict[str, object]:
+    def issue(self, folder: Path, days: int, name: str = "reader") -> dict[str, object]:
         """Writes a certificate and its key; returns the client's properties for them.
 
         Args:
             folder: where the files are written; those of an earlier one are replaced.
             days: how long the certificate is valid; -1: until yesterday.
+            name: the client's name.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         certificate, key_file = folder / "client.pem", folder / "client.key.pem"
-        certificate.write_bytes(self._certificate(_name("reader"), key, days))
+        certificate.write_bytes(self._certificate(_name(name), key, days))
         key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return {
             "security.protocol": "SSL",

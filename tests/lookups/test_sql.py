@@ -429,7 +429,7 @@ def test_the_password_is_read_where_it_is_needed(
     """A password is accepted only by reference, and no message contains it."""
     with pytest.raises(ValidationError, match="by reference"):
         SqlSection(sql="postgresql://me:secret@host/db", relation="t")
-    with pytest.raises(ValidationError, match="written out"):
+    with pytest.raises(ValidationError, match="must be a reference"):
         SqlSection(sql="postgresql://me@host/db", relation="t", password="secret")
     # PostgreSQL takes 0 for no limit.
     with pytest.raises(ValidationError, match="must be 100ms to 5m"):

@@ -20,10 +20,10 @@ from tests.kafka.tokens import TokenIssuer
 from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
-from windrow.ingest.registry import sessions
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.sessions import MOST_BYTES
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
+from windrow.ingest.settings import secrets
 from windrow.ingest.settings.logins import OidcLogin
 from windrow.ingest.settings.secrets import InCommand, InEnvironment, InFile, read
 
@@ -182,7 +182,7 @@ def test_a_provider_of_tokens(
     assert (ask(), provider.scopes) == (first, ["registry"])
     clock = time.monotonic() + 0.8 * 3600
     with monkeypatch.context() as later:
-        later.setattr(sessions, "time", SimpleNamespace(monotonic=lambda: clock))
+        later.setattr(secrets, "time", SimpleNamespace(monotonic=lambda: clock))
         registry.reveal()
     assert len(provider.scopes) == 2
     server.authorization = "Bearer never"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import socket
 import threading
 import uuid
@@ -61,12 +62,14 @@ class S3Server:
         secret: the key with which its clients sign. Tests check that it is stored nowhere else.
         faults: faults of the next requests.
         requests: the requests so far.
+        signers: the access keys with which they were signed.
     """
 
     port: int = 0
     secret: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    signers: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         from moto.server import DomainDispatcherApplication, create_backend_app
@@ -155,6 +158,8 @@ class S3Server:
     def _fault(self, environ: dict[str, Any]) -> Fault | None:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append(f"{method} {path}")
+        signature = environ.get("HTTP_AUTHORIZATION", "")
+        self.signers.update(re.findall(r"Credential=([^/]+)/", signature))
         for fault in self.faults:
             if fault.hit < fault.times and fault.method == method and fault.part in path:
                 fault.hit += 1

@@ -20,6 +20,7 @@ from windrow.ingest.settings.paths import absolute, is_local
 from windrow.ingest.settings.secrets import FORMS, in_folder
 from windrow.ingest.settings.tls import TlsSection
 from windrow.ingest.settings.values import (
+    REFERENCES,
     Count,
     Default,
     Password,
@@ -95,7 +96,7 @@ class HttpSection(SourceSection):
     )
     headers: Annotated[
         Mapping[Text, Password],
-        Values("`{NAME: text}`; of a secret `{env: NAME}` or `{file: PATH}`"),
+        Values(f"`{{NAME: text}}`; of a secret {REFERENCES}"),
         Default("none"),
     ] = Field(
         default={},

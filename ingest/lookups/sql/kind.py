@@ -13,12 +13,15 @@ from sqlalchemy.exc import ArgumentError
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.paths import absolute, home
 from windrow.ingest.settings.secrets import in_folder
-from windrow.ingest.settings.values import Default, Password, Text, Timeout, Values, sentence
+from windrow.ingest.settings.values import Default, Reference, Text, Timeout, Values, sentence
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.lookup import LookupSource
 
 _SQLITE = "sqlite:///"
+
+_UNHEEDED = {"ssl_verify_cert", "ssl_verify_identity"}
+"""Options of PyMySQL that SQLAlchemy gives it beside `ssl_ca` in such a way that one cancels it."""
 
 
 def _url(value: str) -> str:
@@ -35,12 +38,11 @@ def _url(value: str) -> str:
     secret = [name for name in url.query if "pass" in name]
     if url.password or secret or ":" in (url.username or ""):
         raise sentence("has a password in it: say it under password, by reference")
-    return value
-
-
-def _by_reference(value: object) -> object:
-    if isinstance(value, str):
-        raise sentence("is written out, and tasks need it: write {env: NAME} or {file: PATH}")
+    if _UNHEEDED & {*url.query}:
+        raise sentence(
+            "has ssl_verify_cert or ssl_verify_identity, with which PyMySQL ignores ssl_ca: leave"
+            " them out, since ssl_ca alone has certificate and host checked"
+        )
     return value
 
 
@@ -60,14 +62,10 @@ class SqlSection(SourceSection):
     relation: Annotated[Text, Values("`table`, or `schema.table`")] = Field(
         description="The table or view. Its keys should have an index."
     )
-    password: Annotated[
-        Annotated[Password, AfterValidator(_by_reference)] | None,
-        Values("`{env: NAME}` or `{file: PATH}`"),
-        Default("none"),
-    ] = Field(
+    password: Annotated[Reference | None, Default("none")] = Field(
         default=None,
         repr=False,
-        description="The password of the URL's user; each task reads it where it is.",
+        description="The password of the URL's user. Each task reads it for a new connection.",
     )
     timeout: Timeout = Field(
         default=timedelta(seconds=30), description="How long one question may take, of 1,000 keys."
@@ -77,9 +75,8 @@ class SqlSection(SourceSection):
         # imported here: it loads SQLAlchemy's dialects and Arrow
         from windrow.ingest.lookups.sql.source import SqlSource
 
-        url, password = self.sql, self.password
-        assert not isinstance(password, str), "refused above"
+        url = self.sql
         if url.startswith(_SQLITE):
             url = _SQLITE + absolute(url.removeprefix(_SQLITE), folder)
         milliseconds = self.timeout // timedelta(milliseconds=1)
-        return SqlSource(url, self.relation, in_folder(password, folder), milliseconds)
+        return SqlSource(url, self.relation, in_folder(self.password, folder), milliseconds)

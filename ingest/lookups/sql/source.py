@@ -26,6 +26,7 @@ from sqlalchemy import (
     any_,
     collate,
     create_engine,
+    event,
     func,
     literal,
     make_url,
@@ -44,8 +45,9 @@ from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, require_extra
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
-from windrow.ingest.settings.libpq import TCP
-from windrow.ingest.settings.secrets import Secret, read
+from windrow.ingest.settings.database_password import connection_event
+from windrow.ingest.settings.libpq import TCP, tls_advice
+from windrow.ingest.settings.secrets import Secret
 
 KEYS_A_QUESTION = 1000
 """Largest number of keys in one query."""
@@ -146,9 +148,8 @@ class SqlSource:
             file_uri = f"file:{quote(url.database or '')}"
             url = url.set(database=file_uri, query={"mode": "ro", "uri": "true"})
             return create_engine(url, poolclass=NullPool)
-        secret = None if self.password is None else read(self.password, "from.password")
         driver, extra = _DRIVERS[self._dialect]
-        url = url.set(drivername=driver, password=secret)
+        url = url.set(drivername=driver)
         connect_args: dict[str, Any] = {n: v for n, v in TCP.items() if n not in url.query}
         if self._dialect == "mysql":
             seconds = self.timeout / 1000
@@ -166,13 +167,16 @@ class SqlSource:
             )
             connect_args["options"] = f"{url.query.get('options', '')} {timeouts}".strip()
         with require_extra(extra, f"{self.identity} can't be asked"):
-            return create_engine(
+            engine = create_engine(
                 url,
                 poolclass=NullPool,
                 connect_args=connect_args,
                 isolation_level="REPEATABLE READ",
                 execution_options={"postgresql_readonly": True},
             )
+        if self.password is not None:
+            event.listen(engine, "do_connect", connection_event(self.password, "from.password"))
+        return engine
 
     def _reflect(self, connection: Connection) -> Table:
         schema, _, name = self.relation.rpartition(".")
@@ -213,15 +217,18 @@ class SqlSource:
                     "validate",
                     "Mend the value, or look up another column.",
                 ) from None
-            of_settings = state.startswith(_OF_SETTINGS)
+            untrusted = None if state else tls_advice(str(error.orig))
+            of_settings = untrusted is not None or state.startswith(_OF_SETTINGS)
             # only the first line: the driver may add the query and its values after it
             line = str(error.orig).strip().partition("\n")[0][:200]
             reason = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
+                if untrusted is not None and self._dialect == "mysql":
+                    untrusted = _MYSQL_TLS
                 raise SpecError(
                     f"{self.identity} can't be asked: {reason}",
                     "setup",
-                    "Check the URL, the user's rights and the relation.",
+                    untrusted or "Check the URL, the user's rights and the relation.",
                 ) from None
             advice = "Run the window again."
             if state in _CANCELLED:
@@ -246,6 +253,10 @@ _DRIVERS = {
 }
 """SQLAlchemy's name of each driver, and windrow's extra that installs the driver."""
 
+_MYSQL_TLS = (
+    "ssl_ca in the URL names the file with the certificate of the authority that signed the"
+    " server's, and the host in the URL is one that the server's certificate names."
+)
 _MYSQL = (
     "SET time_zone = '+00:00', wait_timeout = 28800"
     " /*M! , max_statement_time = {seconds}, idle_transaction_timeout = 0"

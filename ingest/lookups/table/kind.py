@@ -12,7 +12,14 @@ from windrow.ingest.errors import require_extra
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, check_location
+from windrow.ingest.settings.values import (
+    REFERENCES,
+    Default,
+    ScalarOrSecret,
+    Text,
+    Values,
+    check_location,
+)
 from windrow.ingest.sinks.iceberg.kind import IcebergSection
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ class TableSection(SourceSection):
     )
     catalog: Annotated[
         Mapping[str, ScalarOrSecret] | None,
-        Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
+        Values(f"`{{property: value}}`; of a secret {REFERENCES}"),
         Default("none"),
     ] = Field(
         default=None,

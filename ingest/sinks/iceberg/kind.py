@@ -13,8 +13,9 @@ from windrow.ingest.errors import require_extra
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute, is_url
-from windrow.ingest.settings.secrets import InEnvironment, InFile
+from windrow.ingest.settings.secrets import Secret, in_folder
 from windrow.ingest.settings.values import (
+    REFERENCES,
     Default,
     ScalarOrSecret,
     Text,
@@ -88,7 +89,7 @@ class IcebergSection(SinkSection):
     )
     catalog: Annotated[
         Annotated[Mapping[str, ScalarOrSecret], AfterValidator(_catalog)] | None,
-        Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
+        Values(f"`{{property: value}}`; of a secret {REFERENCES}"),
         Default("none, with `warehouse`"),
     ] = Field(
         default=None,
@@ -163,8 +164,6 @@ class IcebergSection(SinkSection):
 
 def _property(value: object, folder: Path) -> Property:
     """Converts a property for PyIceberg. A reference to a file gets its absolute path."""
-    if isinstance(value, InFile):
-        return InFile(absolute(value.path, folder))
-    if isinstance(value, InEnvironment):
-        return value
+    if isinstance(value, Secret):
+        return in_folder(value, folder)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from windrow.ingest.errors import require_extra
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import Text, TextOrEmpty, Values
+from windrow.ingest.settings.secrets import Secret, in_folder
+from windrow.ingest.settings.values import Default, Reference, Text, TextOrEmpty, Values
 from windrow.ingest.sinks.kit import (
     Evolve,
     KeyColumns,
@@ -64,9 +65,14 @@ class PostgresSection(SinkSection):
         description=(
             "The server and its database, as libpq takes them:"
             " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
-            " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`;"
-            " written out it is refused."
+            " from `password`, from PGPASSWORD or a password file, or from a template here,"
+            " `{{ env.NAME }}`; written out it is refused."
         ),
+    )
+    password: Annotated[Reference | None, Default("none")] = Field(
+        default=None,
+        repr=False,
+        description="The password of the URL's user. It is read for each new connection.",
     )
     table: Annotated[
         Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")
@@ -93,6 +99,13 @@ class PostgresSection(SinkSection):
     version: Version = None
 
     evolve: Evolve = "add_columns"
+
+    @field_validator("password")
+    @classmethod
+    def _only_password(cls, password: Secret | None, info: ValidationInfo) -> Secret | None:
+        if "url" in info.data:
+            server_url(info.data["url"], password)
+        return password
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
@@ -137,7 +150,7 @@ def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) 
         from windrow.ingest.sinks.postgres.store import PostgresStore
     from windrow.ingest.sinks.kit import Place
 
-    url = server_url(section.url)
+    url = server_url(section.url, in_folder(section.password, folder))
     refuse_unusable(url)
     staging = Place.normalized(absolute(section.staging, folder)).uri
     return PostgresStore(TablePlace(url, name, section.windrow_schema), staging, *more)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -42,6 +43,7 @@ from windrow.ingest.errors import (
     WindrowError,
     join_first_few,
 )
+from windrow.ingest.settings.database_password import connect_with
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.kit import waiting_for
@@ -240,13 +242,17 @@ def _connect(url: ServerUrl) -> Connection:
         **{k: v for k, v in _DEFAULTS.items() if k not in url_settings},
         "client_encoding": "UTF8",
     }
+    connect = partial(
+        Connection.connect,
+        url.text,
+        autocommit=True,
+        prepare_threshold=None,
+        **options,  # type: ignore[arg-type]
+    )
     with waiting_for(f"a connection to the server {url.address}"):
-        return Connection.connect(
-            url.text,
-            autocommit=True,
-            prepare_threshold=None,
-            **options,  # type: ignore[arg-type]
-        )
+        if url.password is None:
+            return connect()
+        return connect_with(url.password, "sink.password", lambda text: connect(password=text))
 
 
 def begin_read(location: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:

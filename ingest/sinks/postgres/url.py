@@ -9,6 +9,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from windrow.ingest.settings.database_password import TWO_PASSWORDS
+from windrow.ingest.settings.secrets import Secret
+
 _FORM = "postgresql://host:port/database?sslmode=verify-full"
 _PORT = 5432
 
@@ -21,12 +24,14 @@ class ServerUrl(msgspec.Struct, frozen=True):
         hosts: the server's hosts with their ports.
         database: the database's name.
         secrets: passwords, which no message may show.
+        password: where each connection reads its password; None: it is in the URL, or libpq's.
     """
 
     text: str
     hosts: tuple[str, ...]
     database: str
     secrets: tuple[str, ...] = ()
+    password: Secret | None = None
 
     def __repr__(self) -> str:
         return f"ServerUrl({self.address})"
@@ -37,11 +42,16 @@ class ServerUrl(msgspec.Struct, frozen=True):
         return f"{','.join(self.hosts)}/{self.database}"
 
 
-def server_url(text: str) -> ServerUrl:
+def server_url(text: str, password: Secret | None = None) -> ServerUrl:
     """Reads a URL.
 
+    Args:
+        text: the URL.
+        password: the reference to the password.
+
     Raises:
-        ValueError: the URL is malformed, or lacks host or database; the text quotes no part of it.
+        ValueError: the URL is malformed, or lacks host or database, or has a password beside the
+            reference; the text quotes no part of it.
     """
     if not text.isprintable() or " " in text:
         raise ValueError("holds spaces or control characters")
@@ -70,24 +80,16 @@ def server_url(text: str) -> ServerUrl:
     )
     if not hosts or not database:
         raise ValueError(f"must name the host and the database: write {_FORM}")
-    password = user.partition(":")[2]
-    secrets = tuple(
-        {
-            s
-            for s in (
-                password,
-                unquote(password),
-                options.get("password", ""),
-                options.get("sslpassword", ""),
-            )
-            if s
-        }
-    )
+    in_user, in_options = user.partition(":")[2], options.get("password", "")
+    if password is not None and (in_user or in_options):
+        raise ValueError(TWO_PASSWORDS)
+    secrets = {in_user, unquote(in_user), in_options, options.get("sslpassword", "")}
     return ServerUrl(
         text,
         tuple(_with_port(host, options.get("port", "")) for host in hosts.split(",")),
         database,
-        secrets,
+        tuple(filter(None, secrets)),
+        password,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.harness.environments import debian, environment_folder
+from tests.debian_server import running, unpack
 from windrow.ingest.kafka.embedded.server import free_port
 
 TABLES = (
@@ -21,12 +21,15 @@ TABLES = (
 
 
 @contextmanager
-def mariadb(folder: Path) -> Iterator[str]:
-    """Yields the URL of a database `test` for the user `me`, who has all rights and no password."""
-    home = environment_folder("mariadb", Path(__file__).parent, debian)
+def mariadb(folder: Path, *options: str) -> Iterator[str]:
+    """Yields the URL of a database `test` for the user `me`, who has all rights and no password.
+
+    Args:
+        folder: the folder of its data.
+        options: further options of the server.
+    """
+    home, environment = unpack("mariadb", Path(__file__).parent)
     shares = home / "usr/share/mysql"
-    libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so.*")}))
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
     server = [
         home / "usr/sbin/mariadbd",
         "--no-defaults",
@@ -38,7 +41,11 @@ def mariadb(folder: Path) -> Iterator[str]:
         "--log-warnings=0",
     ]
     first = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
-    last = ["FLUSH PRIVILEGES;", "CREATE DATABASE test;", "GRANT ALL ON *.* TO me@'%';"]
+    last = [
+        "FLUSH PRIVILEGES;",
+        "CREATE DATABASE test;",
+        "GRANT ALL ON *.* TO me@'%' WITH GRANT OPTION;",
+    ]
     tables = ((shares / name).read_text(encoding="utf-8") for name in TABLES)
     subprocess.run(
         [*server, "--bootstrap", "--enforce-storage-engine=", "--sql-mode="],
@@ -50,24 +57,7 @@ def mariadb(folder: Path) -> Iterator[str]:
         timeout=120,
     )
     port = free_port()
-    process = subprocess.Popen(
-        [
-            *server,
-            "--bind-address=127.0.0.1",
-            f"--port={port}",
-            f"--socket={folder}/socket",
-            "--skip-name-resolve",
-        ],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        while "ready for connections" not in (line := process.stderr.readline()):
-            assert line, "it ended before it was up"
+    address = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={folder}/socket"]
+    command = [*server, *address, "--skip-name-resolve", *options]
+    with running(command, environment, "ready for connections"):
         yield f"mysql://me@127.0.0.1:{port}/test"
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stderr.close()
