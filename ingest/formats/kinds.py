@@ -29,11 +29,15 @@ FORMATS = {
     "raw": "windrow.ingest.formats.plain.kind:RawSection",
     "debezium-json": "windrow.ingest.formats.cdc.kind:DebeziumJsonSection",
     "debezium-avro": "windrow.ingest.formats.cdc.kind:DebeziumAvroSection",
+    "debezium-avro-confluent": "windrow.ingest.formats.cdc.kind:DebeziumAvroConfluentSection",
+    "debezium-json-schema-confluent": (
+        "windrow.ingest.formats.cdc.kind:DebeziumJsonSchemaConfluentSection"
+    ),
     "canal-json": "windrow.ingest.formats.cdc.kind:CanalJsonSection",
     "maxwell-json": "windrow.ingest.formats.cdc.kind:MaxwellJsonSection",
 }
 
-ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
+ASKING = frozenset({"avro-confluent", "protobuf-confluent", "debezium-avro-confluent"})
 """Formats that ask a schema registry."""
 
 DecodeSection = Annotated[

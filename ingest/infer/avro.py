@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import format_count
@@ -33,6 +34,7 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
     parse_root,
 )
+from windrow.ingest.formats.cdc.envelope import DEBEZIUM
 from windrow.ingest.infer.candidates import (
     LONGEST,
     MOST_DIGITS,
@@ -48,6 +50,7 @@ from windrow.ingest.infer.candidates import (
     record,
     unmatched_paths,
 )
+from windrow.ingest.infer.change_events import no_rows
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
@@ -117,6 +120,28 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
         if isinstance(root, AvroSchema)
         else [branch for branch in root if branch is not None]
     )
+
+
+def row_of_envelope(written: WriterSchema) -> WriterSchema | None:
+    """Returns the schema of the row in an envelope of Debezium; None if it is no envelope.
+
+    Args:
+        written: the schema, which can be parsed.
+
+    Raises:
+        SpecError: the envelope's row is no record, as in events of MongoDB.
+    """
+    stated = json.loads(written.text)
+    fields = stated.get("fields", []) if isinstance(stated, dict) else []
+    types = {field["name"]: field["type"] for field in fields}
+    if not {DEBEZIUM.removed, DEBEZIUM.written, DEBEZIUM.kind} <= types.keys():
+        return None
+    for name in (DEBEZIUM.removed, DEBEZIUM.written):
+        for branch in types[name] if isinstance(types[name], list) else [types[name]]:
+            if isinstance(branch, dict) and branch.get("type") == "record":
+                row = {"namespace": stated.get("namespace", ""), **branch}
+                return msgspec.structs.replace(written, text=json.dumps(row))
+    raise no_rows(DEBEZIUM, mongodb=True)
 
 
 def _candidate(

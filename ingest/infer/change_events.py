@@ -37,10 +37,13 @@ from windrow.ingest.settings.values import names_in
 
 ENVELOPES: Mapping[str, Envelope] = {
     "debezium-json": DEBEZIUM,
+    "debezium-json-schema-confluent": DEBEZIUM,
     "canal-json": CANAL,
     "maxwell-json": MAXWELL,
 }
 """The formats of change data that can be recognised in sampled messages."""
+
+DEBEZIUM_JSON = {"debezium-json", "debezium-json-schema-confluent"}
 
 _MAXWELL = scalars(json_dialects.MAXWELL, texts=True)
 _NO_KEY = (
@@ -56,7 +59,7 @@ _KEY_OF_MESSAGES = (
     " other columns than the table's, rows replace others; then take `mode: append`"
 )
 _UPDATES = ("u", "UPDATE", "update")
-_OTHERS = "a regular expression; rows of other tables are passed over"
+OTHER_TABLES = "a regular expression; rows of other tables are passed over"
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def _is_event(format_: str, event: Document) -> bool:
     envelope = ENVELOPES[format_]
     if event.get(envelope.kind) not in [word for word, _ in envelope.words]:
         return False
-    if format_ == "debezium-json":
+    if format_ in DEBEZIUM_JSON:
         return isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
     sibling_keys = _BESIDE[format_]
     return sibling_keys <= event.keys() and ("isDdl" in sibling_keys) == ("isDdl" in event)
@@ -148,24 +151,53 @@ def propose_changes(
     texts = any(isinstance(event.envelope.get(envelope.written), str) for event in events)
     events = [event for event in events if changed_rows(envelope, event)]
     if not events:
-        raise _no_rows(envelope, mongodb=texts and envelope.text_row is not None)
+        raise no_rows(envelope, mongodb=texts and envelope.text_row is not None)
     written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
     shared = key and _is_shared(envelope, key, events)
     key = () if shared else key
     counting = written if key else events
-    candidates = [
-        replace(candidate, nullable=False) if candidate.name in key else candidate
-        for candidate in _candidates(format_, counting)
-    ]
+    candidates = _candidates(format_, counting)
     decode = {"format": Setting(format_), **included, **_forms(format_, events, candidates)}
     hints = (
         (_SHARED,)
         if shared
-        else (_KEY_OF_MESSAGES,) * (format_ == "debezium-json")
+        else (_KEY_OF_MESSAGES,) * (format_ in DEBEZIUM_JSON)
         if key
         else (_NO_KEY,)
     )
+    source = (
+        f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
+        f" {format_count(len(counting), 'message')} of {envelope.tool}"
+    )
+    return as_changes(Proposal(tuple(candidates), source, decode, hints), envelope, key)
+
+
+def changes_of_schema(proposal: Proposal, of_key: Sequence[Candidate]) -> Proposal:
+    """Proposes a table of the rows in Debezium's events, whose columns a schema gives.
+
+    Args:
+        proposal: the proposal for the row.
+        of_key: the fields of the messages' key; empty if not every message has a key.
+    """
+    kinds = {candidate.name: candidate.guess.type for candidate in proposal.candidates}
+    names = tuple(candidate.name for candidate in of_key)
+    key = names if all(_may_be_key(kinds.get(name)) for name in names) else ()
+    hints = (_KEY_OF_MESSAGES,) if key else (_NO_KEY,)
+    return as_changes(replace(proposal, hints=hints), DEBEZIUM, key)
+
+
+def as_changes(proposal: Proposal, envelope: Envelope, key: tuple[str, ...]) -> Proposal:
+    """Returns a proposal for changed rows, by their primary key.
+
+    Without a key each change is a row, and gets a column for its kind.
+    """
+    # A default is for a field of the message, and these are fields of the row in it.
+    candidates = [
+        replace(candidate, nullable=candidate.nullable and candidate.name not in key, default="")
+        for candidate in proposal.candidates
+    ]
+    decode = dict(proposal.decode)
     if not key:
         kind = free_name(envelope.kind, candidates)
         decode["envelope"] = Setting({kind: envelope.kind}, "the kind of the change")
@@ -176,14 +208,13 @@ def propose_changes(
                 nullable=False,
             )
         )
-    source = (
-        f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
-        f" {format_count(len(counting), 'message')} of {envelope.tool}"
+    return replace(
+        proposal, candidates=tuple(candidates), decode=decode, primary_key=key, change_data=True
     )
-    return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
 
 
-def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
+def no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
+    """Returns the error for events without a row, or with rows that are texts."""
     if mongodb:
         return SpecError(
             f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
@@ -242,9 +273,12 @@ def _choose_table(
     ):
         return [event for event, _ in chosen_events], {}
     table = r"\.".join(re.escape(names[part]) for part in (SCHEMA, TABLE) if part in names)
-    settings = {"table_include": Setting(table, _OTHERS)}
+    settings = {"table_include": Setting(table, OTHER_TABLES)}
     if DATABASE in names:
-        settings = {"database_include": Setting(re.escape(names[DATABASE]), _OTHERS), **settings}
+        settings = {
+            "database_include": Setting(re.escape(names[DATABASE]), OTHER_TABLES),
+            **settings,
+        }
     return [event for event, _ in chosen_events], settings
 
 
@@ -274,7 +308,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
     """Returns the columns of the changed rows, by types in the events or by the values."""
     envelope = ENVELOPES[format_]
     rows = [row for event in events for row in changed_rows(envelope, event)]
-    if format_ == "debezium-json":
+    if format_ in DEBEZIUM_JSON:
         stated = next(
             (event.schema for event in reversed(events) if event.schema is not None), None
         )
@@ -292,7 +326,7 @@ def _forms(
     format_: str, events: Sequence[Event], candidates: Sequence[Candidate]
 ) -> dict[str, Setting]:
     """Returns the settings for the form in which Debezium wrote the values."""
-    if format_ != "debezium-json":
+    if format_ not in DEBEZIUM_JSON:
         return {}
     if events[0].schema is not None:
         return {"schema_include": Setting(True, "each message has a schema next to the event")}
@@ -325,7 +359,7 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
             else ()
         )
     key = parse_document(event.key or b"") or {}
-    if format_ == "debezium-json" and _has_schema(key):
+    if format_ in DEBEZIUM_JSON and _has_schema(key):
         key = key["payload"]
     if format_ == "maxwell-json":
         key = {

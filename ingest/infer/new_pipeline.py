@@ -252,11 +252,11 @@ _ADVISED = ("set the type", "since 1970", "without an offset")
 _UNUSED = (
     "the schema registry won't be asked when windows are run: the messages can be read without it"
 )
-_FLATTENED = {"__deleted", "__op"}
+_FLATTENED = ("__deleted", "__op", "__source_", "__ts_", "__table", "__lsn")
 _CHANGES = (
     "the messages seem to be changes of rows, as Debezium's ExtractNewRecordState writes them"
-    " (`__deleted`, `__op`, or keys without a value): here each change is a row more and none is"
-    " deleted; `windrow help upsert` says how the table has each row once"
+    " (`__deleted`, `__op`, `__source_ts_ms`, or keys without a value): here each change is a row"
+    " more and none is deleted; `windrow help upsert` says how the table has each row once"
 )
 _MOST_NOTED = 20
 """Limit of the columns, and of the headers, that notes name."""
@@ -274,7 +274,7 @@ def _notes(proposal: Proposal, request: PipelineRequest, messages: pa.Table) -> 
     pairs = messages.select(["key", "value", "headers"]).to_pylist()
     deleted = any(pair["key"] and pair["value"] is None for pair in pairs)
     if not proposal.change_data and (
-        deleted or not _FLATTENED.isdisjoint(candidate.name for candidate in proposal.candidates)
+        deleted or any(candidate.name.startswith(_FLATTENED) for candidate in proposal.candidates)
     ):
         yield _CHANGES
     names = dict.fromkeys(header["key"] for pair in pairs for header in pair["headers"] or ())
@@ -456,13 +456,14 @@ def propose(
         WindrowError: raised by the registry.
     """
     topic, framing = request.topic, read_frames(messages, "value")
+    plain = _messages(messages, request, framing)
     if (
         request.format is None
         and registry is not None
         and (framing.is_mostly_framed or not messages.num_rows)
+        and not events_of("debezium-json", plain)
     ):
         return _refuse_unused(request, propose_by_registry(registry, topic, messages))
-    plain = _messages(messages, request, framing)
     _refuse_empty(topic, messages.num_rows, plain)
     format_ = request.format or _recognise_format(topic, plain, framing)
     return _refuse_unused(request, _propose_by_format(topic, format_, plain, request))
@@ -470,7 +471,7 @@ def propose(
 
 def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
     """Returns the messages as Python values, without Confluent's frames."""
-    is_framed = request.format == "json-schema-confluent" or (
+    is_framed = str(request.format).endswith("json-schema-confluent") or (
         request.format is None and framing.is_mostly_framed
     )
     values = framing.values if is_framed else messages.column("value").to_pylist()
@@ -487,7 +488,8 @@ def _recognise_format(
     documents = len(documents_of(messages))
     if framing.is_mostly_framed:
         if documents == framing.named:
-            return "json-schema-confluent"
+            events = len(events_of("debezium-json", messages))
+            return "debezium-json-schema-confluent" if events else "json-schema-confluent"
         message = (
             f"{framing.named:,} of {format_count(len(valued), 'message')} of topic {topic} begin"
             f" with the id of a schema in a registry, most with {framing.id}"

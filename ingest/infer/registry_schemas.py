@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.confluent.frame import Frame, frames_of
 from windrow.ingest.formats.confluent.payloads import message_at
-from windrow.ingest.infer.avro import avro_candidates, roots_of
+from windrow.ingest.infer.avro import avro_candidates, roots_of, row_of_envelope
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
+from windrow.ingest.infer.change_events import OTHER_TABLES, changes_of_schema
 from windrow.ingest.infer.json_documents import parse_document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import Proposal, Setting, with_key, with_keys, without_key
@@ -33,6 +37,9 @@ FORMATS = {
     "JSON": "json-schema-confluent",
 }
 """Format of messages, by the kind of their schema."""
+
+EVENTS = "debezium-avro-confluent"
+"""Format of messages whose schema in Avro is Debezium's envelope."""
 
 Part = Literal["key", "value"]
 _VALUE = MESSAGES.get_field_index("value")
@@ -114,12 +121,35 @@ def propose_by_registry(registry: SchemaRegistry, topic: str, messages: pa.Table
         if by_subject
         else "the schema of the registry"
     )
-    hint = "these look like Debezium's events: each row will be the envelope of a message"
-    envelope = {"before", "after", "op"} <= {candidate.name for candidate in candidates}
-    proposal = Proposal(
-        tuple(candidates), f"from {schema_origin}, id {schema.id}", decode, (hint,) * envelope
-    )
+    proposal = Proposal(tuple(candidates), f"from {schema_origin}, id {schema.id}", decode)
+    if schema.kind == "AVRO" and row_of_envelope(schema) is not None:
+        decode = {"format": Setting(EVENTS), **_table(schema, topic)}
+        of_key = _key_candidates(registry, topic, messages)
+        return changes_of_schema(replace(proposal, decode=decode), of_key)
     return _with_key(registry, topic, messages, proposal)
+
+
+def _table(schema: WriterSchema, topic: str) -> dict[str, Setting]:
+    """Returns the setting that selects the table, if the topic isn't named after it."""
+    *_, table, _ = ("", *roots_of(schema, None)[0].root.split("."))
+    if not table or is_called_after(topic, table):
+        return {}
+    return {"table_include": Setting(re.escape(table), OTHER_TABLES)}
+
+
+def _key_candidates(
+    registry: SchemaRegistry, topic: str, messages: pa.Table
+) -> Sequence[Candidate]:
+    """Returns the fields of the keys by their schema; none if keys have no schema.
+
+    Debezium's truncate has no key.
+    """
+    framing = read_frames(messages, "key")
+    if framing.others or (messages.num_rows and not framing.named):
+        return ()
+    with suppress(SpecError):
+        return _candidates(registry, topic, messages, "key")[1]
+    return ()
 
 
 def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, Setting]:
@@ -165,11 +195,17 @@ def _candidates(
     framing = read_frames(messages, part)
     (subject,) = Subjects(part=part).of(topic)
     versions = registry.of_subject(subject, VERSIONS)
+
+    def fields(schema: WriterSchema) -> list[Candidate]:
+        candidates = candidates_of_schema(schema, messages, part)
+        row = row_of_envelope(schema) if schema.kind == "AVRO" else None
+        return candidates if row is None else candidates_of_schema(row, messages, part)
+
     if not versions:
         named_schema = registry.schema(framing.id) if framing.named else None
         return (
             named_schema,
-            [] if named_schema is None else candidates_of_schema(named_schema, messages, part),
+            [] if named_schema is None else fields(named_schema),
             False,
         )
     newest, *older = versions
@@ -182,8 +218,8 @@ def _candidates(
     others = []
     for schema in older:
         with suppress(SpecError):  # An older schema that can't be read doesn't count.
-            others.append(candidates_of_schema(schema, messages, part))
-    return newest, over_versions(candidates_of_schema(newest, messages, part), others), True
+            others.append(fields(schema))
+    return newest, over_versions(fields(newest), others), True
 
 
 def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate]:

@@ -18,6 +18,7 @@ SampledFormat = Literal[
     "string",
     "raw",
     "debezium-json",
+    "debezium-json-schema-confluent",
     "canal-json",
     "maxwell-json",
 ]

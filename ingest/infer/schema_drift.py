@@ -25,6 +25,7 @@ from windrow.ingest.formats.confluent.decoder import Payloads
 from windrow.ingest.formats.confluent.kind import RecordOptions
 from windrow.ingest.formats.csv.kind import CsvOptions
 from windrow.ingest.formats.kind import FormatSection, KeySection
+from windrow.ingest.infer.avro import row_of_envelope
 from windrow.ingest.infer.candidates import (
     Candidate,
     Refuses,
@@ -41,6 +42,7 @@ from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
 from windrow.ingest.infer.registry_schemas import (
+    EVENTS,
     FORMATS,
     Part,
     candidates_of_schema,
@@ -288,7 +290,8 @@ def documents_in(
 
     Returns an empty list for any other format.
     """
-    values = messages.column(part).to_pylist()
+    is_framed = section.format.endswith("json-schema-confluent")
+    values = read_frames(messages, part).values if is_framed else messages.column(part).to_pylist()
     if section.format in ENVELOPES:
         events = events_of(section.format, [KeyAndValue(None, value) for value in values])
         return [row for event in events for row in changed_rows(ENVELOPES[section.format], event)]
@@ -296,10 +299,11 @@ def documents_in(
         names = [column.name for column in columns.columns]
         lines = rows_in(values, section.encoding(Path(), "").dialect, len(names))
         return [dict(zip(names, (piece.text for piece in row), strict=True)) for row in lines]
-    if section.format == "json-schema-confluent":
-        values = read_frames(messages, part).values
     parsed = map(parse_document, filter(None, values)) if section.format in _JSON else ()
     return [parsed_document for parsed_document in parsed if parsed_document is not None]
+
+
+_BY_SCHEMA = {*FORMATS.values(), EVENTS}
 
 
 @dataclass(frozen=True)
@@ -325,21 +329,25 @@ class Subject:
 
 def names_schemas(section: FormatSection) -> bool:
     """Returns whether keys or values are in a format with a schema registry."""
-    return any(
-        part is not None and part.format in FORMATS.values() for part in (section, section.key)
-    )
+    return any(part is not None and part.format in _BY_SCHEMA for part in (section, section.key))
 
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
     """Yields the subjects of a topic's keys and values, if their format has a registry."""
-    of_names = section.written_with if isinstance(section, RecordOptions) else ()
+    of_names = (
+        section.written_with
+        if isinstance(section, RecordOptions)
+        else section.envelope
+        if isinstance(section, ChangeSection)
+        else ()
+    )
     parts: list[tuple[Part, Any, Columns]] = [
         ("value", section, _without(section.part.of(columns), of_names))
     ]
     if section.key is not None:
         parts.append(("key", section.key, section.key.part.of(columns)))
     for part, options, of_part in parts:
-        if options.format in FORMATS.values():
+        if options.format in _BY_SCHEMA:
             for name in options.subjects(part).of(topic):
                 yield Subject(name, topic, part, options.format, options.payloads(), of_part)
 
@@ -370,7 +378,7 @@ def compare_schema(
         unusable: returns why a field can't be a column.
     """
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
-    if FORMATS[schema.kind] != subject.format:
+    if FORMATS[schema.kind] != subject.format.removeprefix("debezium-"):
         message = (
             f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is"
             f" {subject.format}"
@@ -378,6 +386,12 @@ def compare_schema(
         yield Finding("wrong", "registry", message, "Fix decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
+    if subject.format == EVENTS:
+        row = row_of_envelope(schema)
+        if row is None:
+            yield Finding("info", "registry", f"{name[0].upper()}{name[1:]} is no change event's")
+            return
+        schema = row
     candidates = candidates_of_schema(schema, messages, subject.part)
     columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
     stated = json_candidates(schema) if schema.kind == "JSON" else candidates

@@ -15,12 +15,14 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.values import converter
-from windrow.ingest.formats.shared.json_dialects import (
-    CANAL,
+from windrow.ingest.formats.shared.connect_types import (
     CONNECT_DECIMAL,
-    CONNECT_FORMS,
-    ZONED_TIMESTAMP,
+    ISO_DATE,
+    LOGICAL_TYPES,
+    ZONED,
+    json_form,
 )
+from windrow.ingest.formats.shared.json_dialects import CANAL
 from windrow.ingest.infer.candidates import (
     OWN_SCALE,
     Candidate,
@@ -90,7 +92,7 @@ def _open_type(part: Any) -> TypeGuess | Composite:
     if not isinstance(part, Mapping):
         return TypeGuess(None, "it has no type")
     kind, name = part.get("type"), str(part.get("name") or "")
-    form = CONNECT_FORMS.get(name, {})
+    form, (_, logical) = json_form(name) or {}, LOGICAL_TYPES.get(name, ("", None))
     if name == VARIABLE_DECIMAL:
         return OWN_SCALE
     if kind == "struct":
@@ -106,10 +108,10 @@ def _open_type(part: Any) -> TypeGuess | Composite:
         return array({"type": "struct", "fields": entry})
     if name == CONNECT_DECIMAL:
         return _connect_decimal(part.get("parameters"))
-    if name == ZONED_TIMESTAMP or "timestamps" in form:
+    if logical == ZONED or "timestamps" in form:
         unit = form.get("timestamps", "").removeprefix("epoch_")
         return TypeGuess(TIMESTAMP, epoch=unit or None)
-    if "dates" in form:
+    if logical == ISO_DATE or "dates" in form:
         return TypeGuess(pa.date32())
     if kind == "bytes":
         return TypeGuess(pa.string(), "bytes in base64")

@@ -1,5 +1,7 @@
 """The cost of schema ids: the same orders in Avro without ids, with one id, and with eight.
 
+The last case has them as inserts in the envelope that Debezium recorded for another table.
+
 python -m tests.bench.schemas [--messages 1000000] [--runs 6]
 
 It has one core. A run decodes batches of 32,768 messages, as a task does. The result is the
@@ -9,24 +11,31 @@ best run.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pyarrow as pa
 
 from tests.bench.formats import AVRO, BATCH, as_avro
 from tests.bench.orders import values
+from tests.formats.avro import wire
+from tests.formats.cdc.recorded import RECORDINGS
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.formats.avro.decoder import AvroEncoding
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
+from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.settings.kinds import section_at
 
 HERE = Path(__file__).parent
 MODEL = "orders_schema.py:Order"
@@ -55,6 +64,27 @@ def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_arrays(columns, schema=MESSAGES)] * (count // BATCH)
 
 
+def as_inserts(orders: list[bytes]) -> tuple[str, list[bytes]]:
+    """Returns the schema of Debezium's envelope around orders, and the orders as inserts."""
+    recording = RECORDINGS["adaptive"]
+    recorded = next(
+        json.loads(schema.text)
+        for schema in recording.registry.schemas
+        if '"before"' in schema.text
+    )
+    images = {"before": ["null", {**json.loads(AVRO), "name": "Value"}], "after": ["null", "Value"]}
+    fields = [
+        {"name": field["name"], "type": images.get(field["name"], field["type"])}
+        for field in recorded["fields"]
+    ]
+    around = {"type": "record", "name": "Around", "fields": fields[2:]}
+    out = io.BytesIO()
+    document = next(event.document for event in recording.events if event.document)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(around), document)
+    envelope = json.dumps({"type": "record", "name": "Envelope", "fields": fields})
+    return envelope, [wire.varint(0) + wire.varint(1) + order + out.getvalue() for order in orders]
+
+
 def once(decode: Decode, work: list[pa.RecordBatch]) -> float:
     """Returns the CPU seconds of a run."""
     began = time.process_time()
@@ -71,7 +101,8 @@ def main() -> None:
     options = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     orders = [as_avro(json.loads(order)) for order in values()]
-    registry = FixedRegistry((*avro(*[AVRO] * SEVERAL),))
+    envelope, inserts = as_inserts(orders)
+    registry = FixedRegistry((*avro(*[AVRO] * SEVERAL, envelope),))
     named = ConfluentDecoder(
         ModelReference(MODEL, HERE), AvroPayloads(), Subjects(), registry=registry
     ).open()
@@ -86,6 +117,15 @@ def main() -> None:
             [framed(1 + i % SEVERAL, order) for i, order in enumerate(orders)],
         ),
     }
+    name, id_ = "debezium-avro-confluent", SEVERAL + 1
+    section = section_at(FORMATS[name]).model_validate(
+        {"format": name, "schema": MODEL, "table_include": ".*"}
+    )
+    events: Any = make_decoder(section, HERE)
+    sides["as inserts of Debezium"] = (
+        events.asking(registry).open(),
+        [framed(id_, event) for event in inserts],
+    )
     work = {name: batches(messages, options.messages) for name, (_, messages) in sides.items()}
     # In turns: the C library gives memory back between two batches at random, and this affects
     # all later runs.

@@ -31,6 +31,7 @@ NOTED: dict[str, tuple[Sequence[Pair], str]] = {
         _values({"at": "2026-01-05T09:00:00"}, {"at": "2026-01-05 09:00:00.123"}),
         '"zone": "UTC"',
     ),
+    "__source_ts_ms": (_values({"id": 1, "__source_ts_ms": 1}), "ExtractNewRecordState"),
     "__deleted": (_values({"id": 1, "__deleted": "false"}), "ExtractNewRecordState"),
     "tombstones": ([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', None)], "ExtractNewRecordState"),
 }

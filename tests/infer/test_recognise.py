@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 
 from tests.formats.cdc.corpus import text
+from tests.formats.cdc.recorded import RECORDINGS
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.candidates import column_refusal, table_refusal
 from windrow.ingest.infer.new_pipeline import propose
 from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
+from windrow.ingest.infer.registry_schemas import EVENTS
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.infer.schema_drift import Subject, compare_fields, compare_schema
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -322,6 +324,76 @@ def test_the_record_is_told() -> None:
         "fields": ["shop"],
         "records": ["shop.K"],
     }
+
+
+def recorded_proposal(*, keys: bool = True, topic: str = "shop.public.customers") -> Proposal:
+    """Returns the proposal for the events that Debezium recorded, by the registry's schemas."""
+    recording = RECORDINGS["adaptive"]
+
+    class BySubject(FixedRegistry):
+        def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
+            name = "Envelope" if subject.endswith("-value") else "Key"
+            versions = [
+                schema
+                for schema in self.schemas
+                if json.loads(schema.text)["name"] == name
+                and json.loads(schema.text)["namespace"] == "shop.public.customers"
+            ]
+            return versions[::-1][:limit]
+
+    pairs = [
+        (event.key if keys else None, event.value)
+        for event in recording.events
+        if event.topic == "shop.public.customers"
+    ]
+    registry = BySubject(recording.registry.schemas)
+    return propose(PipelineRequest(topic), messages(pairs), registry)
+
+
+def test_an_envelope_by_registry_is_no_row() -> None:
+    """Debezium's events by a registry become a table of their rows, by the key of the messages."""
+    proposal = recorded_proposal()
+    assert settings(proposal) == {"format": "debezium-avro-confluent"}
+    assert proposal.primary_key == ("id",)
+    columns = {candidate.name: candidate for candidate in proposal.candidates}
+    assert {"small", "x", "added"} <= columns.keys()
+    assert not {"before", "after", "op", "source"} & columns.keys()
+    assert columns["small"].guess.type == pa.int64()
+    assert columns["tstz"].guess.type == pa.timestamp("us", "UTC")
+    assert (columns["id"].nullable, columns["x"].nullable) == (False, True)
+
+
+def test_an_envelope_without_keys_or_of_another_topic() -> None:
+    """Without keys each change is a row with its kind; a topic of another name names the table."""
+    proposal = recorded_proposal(keys=False, topic="all")
+    assert settings(proposal) == {
+        "format": "debezium-avro-confluent",
+        "table_include": "customers",
+        "envelope": {"op": "op"},
+    }
+    assert proposal.primary_key == ()
+    assert "primary key is unknown" in proposal.hints[0]
+
+
+def test_an_envelope_of_texts_is_refused() -> None:
+    """Events of MongoDB in Avro are reported, not proposed as rows of the envelope."""
+    fields = [
+        {"name": name, "type": ["null", "string"]} for name in ("before", "after", "op", "source")
+    ]
+    envelope = json.dumps({"type": "record", "name": "Envelope", "fields": fields})
+    registry = FixedRegistry((WriterSchema("3", "AVRO", envelope),))
+    with pytest.raises(SpecError, match="MongoDB"):
+        propose_for(framed(3, b"\x00\x00\x00\x00"), registry=registry)
+
+
+@pytest.mark.parametrize("with_registry", [False, True])
+def test_an_envelope_behind_a_json_schema(with_registry: bool) -> None:
+    """Debezium's JSON behind a schema's id is recognised, with and without its registry."""
+    stated = {"type": "object", "properties": {name: {} for name in DEBEZIUM}}
+    registry = FixedRegistry((WriterSchema("3", "JSON", json.dumps(stated)),))
+    proposal = propose_for(framed(3, text(DEBEZIUM)), registry=registry if with_registry else None)
+    assert proposal.format == "debezium-json-schema-confluent"
+    assert [candidate.name for candidate in proposal.candidates] == ["id", "op"]
 
 
 def test_a_union_of_records() -> None:
@@ -843,6 +915,31 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
             table_refusal(DEFAULT, delta=True),
         )
         assert [finding.message.rpartition("): ")[2] for finding in findings] == expected_messages
+
+
+def test_the_newest_envelope_is_compared_by_its_row() -> None:
+    """`--check` compares the columns with the row in the newest envelope of the subject."""
+    newest = RECORDINGS["adaptive"].registry.schemas[-1]
+    columns = Columns(
+        (
+            Column("id", pa.int64(), nullable=False),
+            Column("small", pa.bool_(), nullable=True),
+            Column("x", pa.string(), nullable=True),
+        )
+    )
+    subject = Subject("t-value", "t", "value", EVENTS, AvroPayloads(), columns)
+    refuses = table_refusal(DEFAULT, delta=True)
+    findings = [
+        (finding.level, finding.message)
+        for finding in compare_schema(newest, subject, messages([]), refuses)
+    ]
+    (wrong,) = [words for level, words in findings if level == "wrong"]
+    assert wrong.endswith("small: long can't become bool")
+    assert any("Column x is null" in words for _, words in findings)
+    assert any("'added'" in words for _, words in findings)
+    heartbeat = WriterSchema("1", "AVRO", AVRO)
+    (finding,) = compare_schema(heartbeat, subject, messages([]), refuses)
+    assert "no change event" in finding.message
 
 
 def test_a_name_is_no_pattern() -> None:

@@ -78,6 +78,33 @@ package shop;
 message Key { string shop = 1; int32 number = 2; }
 message Sale { int64 pieces = 3; }
 """
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {
+            "name": "before",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Value",
+                    "fields": [
+                        {"name": "id", "type": "int"},
+                        {"name": "name", "type": ["null", "string"]},
+                    ],
+                },
+            ],
+        },
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ],
+}
+HEARTBEAT = {
+    "type": "record",
+    "name": "Heartbeat",
+    "fields": [{"name": "ts_ms", "type": "long"}],
+}
 CASES = {
     "json": Case(
         {
@@ -377,28 +404,7 @@ CASES = {
             "format": "debezium-avro",
             "schema": "formats.py:Customer",
             "envelope": {"op": "op"},
-            "writer_schema": {
-                "type": "record",
-                "name": "Envelope",
-                "fields": [
-                    {
-                        "name": "before",
-                        "type": [
-                            "null",
-                            {
-                                "type": "record",
-                                "name": "Value",
-                                "fields": [
-                                    {"name": "id", "type": "int"},
-                                    {"name": "name", "type": ["null", "string"]},
-                                ],
-                            },
-                        ],
-                    },
-                    {"name": "after", "type": ["null", "Value"]},
-                    {"name": "op", "type": "string"},
-                ],
-            },
+            "writer_schema": ENVELOPE,
         },
         [
             (None, b"\x00\x02\x02\x02\x06Ann\x02c", ()),
@@ -409,6 +415,38 @@ CASES = {
         ],
         [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Ann", "op": "d"}],
         [("schema", "missing"), ("value", "not_avro")],
+    ),
+    "debezium-avro-confluent": Case(
+        {
+            "format": "debezium-avro-confluent",
+            "schema": "formats.py:Customer",
+            "envelope": {"op": "op"},
+        },
+        [
+            (None, framed(1, b"\x00\x02\x02\x02\x06Ann\x02c"), ()),
+            (None, b"\x02\x02\x02\x06Ann\x00\x02d", [("__value_schema_id", framed(1, b""))]),
+            (None, None, ()),
+            (None, framed(2, b"\x02"), ()),
+            (None, framed(1, b"\x00\x00\x02t"), ()),
+            (None, framed(9, b"\x00\x00\x02c"), ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Ann", "op": "d"}],
+        [("schema", "truncate"), ("value", "unknown_schema")],
+        schemas=[("value", json.dumps(ENVELOPE)), ("value", json.dumps(HEARTBEAT))],
+    ),
+    "debezium-json-schema-confluent": Case(
+        {
+            "format": "debezium-json-schema-confluent",
+            "schema": "formats.py:Customer",
+            "envelope": {"op": "op"},
+        },
+        [
+            (None, framed(1, b'{"op":"c","after":{"id":1,"name":"Ann"}}'), ()),
+            (None, framed(1, b'{"ts_ms":1}'), ()),
+            (None, b'{"op":"c","after":{"id":1,"name":"Ann"}}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}],
+        [("value", "no_schema_id")],
     ),
     "canal-json": Case(
         {

@@ -5,6 +5,8 @@ A compiled pass takes most messages; the strict decoder decodes every other mess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -45,6 +47,10 @@ class AvroEncoding:
 
     def open(self, columns: Columns) -> DecodeValues:
         return avro_batch_decoder(self.writer_schema.parse(), columns).decode
+
+    def field_names(self, _value: bytes, _root: Sequence[str]) -> AbstractSet[str]:
+        """Returns the names of the record's fields."""
+        return self.writer_schema.parse().fields
 
 
 def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:

@@ -13,8 +13,8 @@ here:
   of a scale and a decimal.
 - A date becomes a Date. A timestamp-millis, -micros or -nanos becomes a Datetime; the
   column's `epoch` isn't used. An int or a long without a logical type becomes a Datetime if
-  the column has an `epoch`. Debezium's string with an offset becomes a Datetime. A time and a
-  local timestamp become only numbers.
+  the column has an `epoch`. Debezium's strings become a Datetime or a Date: timestamps with an
+  offset, and dates. A time and a local timestamp become only numbers.
 - An array becomes a List, a map becomes a List of key and value or a map, at any depth. A
   record becomes a Struct of some of its fields.
 - A union becomes a column if each of its types except null can become the column. Null
@@ -31,7 +31,6 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.avro.schema import (
     VARIABLE_DECIMAL,
-    ZONED,
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -44,6 +43,7 @@ from windrow.ingest.formats.avro.schema import (
     RefusedType,
     UnionType,
 )
+from windrow.ingest.formats.shared.connect_types import ISO_DATE, ZONED
 from windrow.ingest.formats.shared.integers import MAX_DAYS, MIN_DAYS, IntegerRule, column_rule
 from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
@@ -74,6 +74,8 @@ MOST_IGNORED = 100
 """Limit of the fields of a schema that are reported as ignored."""
 
 _ZONE_OF_NUMBER = "metadata zone is for timestamps that are text"
+_TEXT_COLUMNS = {ZONED: TIMESTAMP, ISO_DATE: pa.date32()}
+"""Column of strings that are timestamps or dates, by their logical type."""
 _UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
 """The factor and the divisor that convert a timestamp of each logical type to microseconds."""
 
@@ -249,7 +251,7 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
         return integer_rule(kind, column, epoch) is not None
     if kind.name == "bytes" and pa.types.is_decimal(column):
         return decimal_scale(kind) is not None
-    if is_zoned(kind) and column == TIMESTAMP:
+    if kind.logical is not None and column == _TEXT_COLUMNS.get(kind.logical.name):
         return True
     takes = {
         "boolean": (pa.bool_(),),
@@ -269,13 +271,6 @@ def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
     """
     return (
         kind.logical.scale if kind.logical is not None and kind.logical.name == "decimal" else None
-    )
-
-
-def is_zoned(kind: AvroType) -> bool:
-    """Returns whether a type is a string that is a timestamp with an offset."""
-    return (
-        isinstance(kind, PrimitiveType) and kind.logical is not None and kind.logical.name == ZONED
     )
 
 

@@ -1,9 +1,10 @@
 """Program of numbers that tells the compiled pass how to read messages of a schema.
 
 There is one instruction for each value, in the order of the bytes, and each instruction has
-the number of the next one. A record itself has no instruction, only its fields have. A record
-that no column is for may contain itself, so its fields are a subroutine that is called and
-returns. An array or a map returns to its `LOOP` after each item.
+the number of the next one. A run of values that no column is for has one instruction. A record
+itself has no instruction, only its fields have. A record that no column is for may contain
+itself, so its fields are a subroutine that is called and returns. An array or a map returns to
+its `LOOP` after each item.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from windrow.ingest.schema.columns import Columns, Finer
     BOOLEAN,
     FLOAT,
     FIXED_ANY,
+    SKIP,
     UNION,
     ENUM,
     LOOP,
@@ -63,11 +65,11 @@ from windrow.ingest.schema.columns import Columns, Finer
     CALL,
     PRESENT,
     DECIMAL_OCTETS,
-    INSTANT_OCTETS,
+    TIME_OCTETS,
     RETURN,
     END,
     MISSING,
-) = range(19)
+) = range(20)
 """Operations. Their order matters, because the pass compares their numbers with `<=`.
 
 - `VARINT`: reads an int or a long that becomes an integer.
@@ -76,6 +78,7 @@ from windrow.ingest.schema.columns import Columns, Finer
 - `OCTETS_ANY`: reads a length, and this number of bytes.
 - `DOUBLE`, `BOOLEAN`, `FLOAT`: read a value of this primitive type.
 - `FIXED_ANY`: reads `COUNT` bytes.
+- `SKIP`: skips `COUNT` values that no column is for.
 - `UNION`: reads the number of a branch, and continues with the branch's first instruction.
 - `ENUM`: reads the number of a symbol.
 - `LOOP`: reads the next item of an array or map, the head of its next block, or its end.
@@ -83,8 +86,8 @@ from windrow.ingest.schema.columns import Columns, Finer
 - `CALL`: opens a record that no column is for.
 - `PRESENT`: writes that a struct is present; reads nothing.
 - `DECIMAL_OCTETS`: reads a decimal of `COUNT` bytes, or of a length if `COUNT` is 0.
-- `INSTANT_OCTETS`: reads a length, and the text of a timestamp. `LOW` is 1 if the timestamp
-  may be truncated.
+- `TIME_OCTETS`: reads a length, and the text of a timestamp, or of a date if `COUNT` is 1.
+  `LOW` is 1 if the timestamp may be truncated.
 - `RETURN`: closes a record that no column is for.
 - `END`: takes the message, which must end here.
 - `MISSING`: leaves the message to the strict decoder. The message has a null in a column that
@@ -101,6 +104,7 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 - `NEXT`: the number of the next instruction.
 - `FIRST`, by operation:
   - union: the place of the table of its branches' first instructions;
+  - skip: the place of the table of the values' codes (`SKIP_TEXT` and so on);
   - enum: the place of the table of its symbols;
   - loop: the first instruction of an item;
   - call: the first instruction of the record.
@@ -117,6 +121,14 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 - `KEYED`: for a loop, 1 if each item begins with a key, 2 if the items have no bytes; for a
   decimal, 1 if it is `WIDE`.
 """
+SKIP_TEXT, SKIP_BYTES, SKIP_INT, SKIP_LONG, SKIP_BOOLEAN, SKIP_FLOAT, SKIP_DOUBLE = range(7)
+"""Codes of the primitive types of values that are skipped."""
+NULL_FIRST, NULL_SECOND = 8, 16
+"""Added to the code of a union of null and a primitive type, by the place of null in it."""
+_SKIPPED = {
+    name: code
+    for code, name in enumerate(("string", "bytes", "int", "long", "boolean", "float", "double"))
+}
 NOBODY = -1
 """Number of a node that doesn't exist, because no column is for the value."""
 
@@ -195,6 +207,19 @@ def _nested(kind: pa.DataType) -> int:
     return inner + (1 if pa.types.is_struct(kind) else 0)
 
 
+def _skip_code(kind: AvroType) -> int | None:
+    """Returns the code of a value that is skipped; None if it has an instruction of its own."""
+    if isinstance(kind, PrimitiveType):
+        return _SKIPPED.get(kind.name)
+    if not isinstance(kind, UnionType) or [is_null(b) for b in kind.branches].count(True) != 1:
+        return None
+    if len(kind.branches) != 2:
+        return None
+    is_first = is_null(kind.branches[0])
+    code = _skip_code(kind.branches[1 if is_first else 0])
+    return None if code is None else code + (NULL_FIRST if is_first else NULL_SECOND)
+
+
 class _ProgramWriter:
     """Writes a program from the last instruction to the first.
 
@@ -240,9 +265,22 @@ class _ProgramWriter:
             node_by_field: the nodes of the fields that a column is for.
             next_pc: the instruction after the record.
         """
+        codes: list[int] = []
         for field, kind in reversed(self._schema.records[name].fields):
+            code = None if field in node_by_field else _skip_code(kind)
+            if code is not None:
+                codes.append(code)
+                continue
+            next_pc, codes = self._skip(codes, next_pc), []
             next_pc = self._value(kind, node_by_field.get(field), next_pc)
-        return next_pc
+        return self._skip(codes, next_pc)
+
+    def _skip(self, codes: list[int], next_pc: int) -> int:
+        """Writes values that are skipped; `codes` are theirs, the last one first."""
+        if not codes:
+            return next_pc
+        skip = self.add(OP=SKIP, NEXT=next_pc, COUNT=len(codes))
+        return self._with_table(skip, self._table(codes[::-1]))
 
     def _value(self, kind: AvroType, node: Node | None, next_pc: int) -> int:
         """Writes a value; `node` is None if no column is for the value."""
@@ -319,9 +357,9 @@ class _ProgramWriter:
                 return self._varint(VARINT, kind, rule, number, next_pc)
             exact = replace(rule, factor=53 if column.bit_width == 64 else 24)
             return self._varint(VARINT_FLOAT, kind, exact, number, next_pc)
-        if pa.types.is_timestamp(column):
-            cuts = int(self._finer == "truncate")
-            return self.add(OP=INSTANT_OCTETS, NODE=number, NEXT=next_pc, LOW=cuts)
+        if pa.types.is_temporal(column):
+            cuts, is_date = int(self._finer == "truncate"), int(pa.types.is_date(column))
+            return self.add(OP=TIME_OCTETS, NODE=number, NEXT=next_pc, LOW=cuts, COUNT=is_date)
         text = kind.name == "string" or column == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
         op = ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY)

@@ -28,14 +28,27 @@ from windrow.ingest.formats.avro.program import (
     ITEMS,
     KEYED,
     LOW,
+    NULL_FIRST,
+    NULL_SECOND,
+    SKIP_BOOLEAN,
+    SKIP_BYTES,
+    SKIP_FLOAT,
+    SKIP_INT,
+    SKIP_LONG,
+    SKIP_TEXT,
     VARINT_FLOAT,
 )
 from windrow.ingest.formats.shared.entries import put
-from windrow.ingest.formats.shared.instants import instant
-from windrow.ingest.formats.shared.octets import byte, single
-from windrow.ingest.native.compiling import inlined, part, word_at
+from windrow.ingest.formats.shared.instants import day, instant
+from windrow.ingest.formats.shared.octets import byte, is_utf8, single
+from windrow.ingest.native.compiling import inlined, part, trailing_zeros, word_at
 
 _U = np.uint64
+_TOPS = _U(0x8080_8080_8080_8080)
+_EVEN_1, _EVEN_2, _EVEN_4 = (
+    _U(bits) for bits in (0x00FF_00FF_00FF_00FF, 0x0000_FFFF_0000_FFFF, 0x0000_0000_FFFF_FFFF)
+)
+"""Every second byte, pair of bytes, and four bytes of a word."""
 _WIDEST = 16
 """Number of bytes of the widest decimal column."""
 
@@ -57,6 +70,20 @@ def varint(data, pos, end, max_bytes):
 def long_varint(data, pos, end, max_bytes):
     """Reads a number of one or several bytes; returns the same as `varint`."""
     number = _U(0)
+    if pos + 8 <= end:
+        word = word_at(data, pos)
+        stops = ~word & _TOPS
+        if stops != _U(0):
+            # All bytes of the number are in the word. Its groups of seven bits are moved
+            # together in pairs, first of single groups, then of two, then of four.
+            size = np.int64(trailing_zeros(stops) >> _U(3)) + 1
+            number = word & (stops ^ (stops - _U(1))) & ~_TOPS
+            number = number & _EVEN_1 | (number & ~_EVEN_1) >> _U(1)
+            number = number & _EVEN_2 | (number & ~_EVEN_2) >> _U(2)
+            number = number & _EVEN_4 | (number & ~_EVEN_4) >> _U(4)
+            if size > max_bytes or (max_bytes == INT_BYTES and number >> _U(32)):
+                return -1, 0
+            return pos + size, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
     for i in range(max_bytes):
         if pos >= end:
             return -1, 0
@@ -202,16 +229,61 @@ def wide(data, pos, end, row, node, index, numbers, entries, entry):
 
 
 @part
-def scan_zoned(data, pos, end, row, node, index, numbers, state, entries, entry):
-    """Scans a text that is a timestamp with an offset."""
+def scan_time_text(data, pos, end, row, node, index, numbers, state, entries, entry):
+    """Scans a text that is a timestamp with an offset, or a date."""
     pos, n = octets(data, pos, end)
     if pos < 0:
         return -1, entry
+    if numbers[np.uintp(row + COUNT)]:
+        text_end, days = day(data, pos, pos + n)
+        return (
+            (-1, entry)
+            if text_end != pos + n
+            else (text_end, put(entries, entry, node, index, days))
+        )
     text_end, micros, is_cut = instant(data, pos, pos + n, False, numbers[np.uintp(row + LOW)] == 1)
     if text_end != pos + n:
         return -1, entry
     entry = put(entries, entry, node, index, micros)
     return text_end, put(entries, entry, 0, state[ITEMS], 1) if is_cut else entry
+
+
+@part
+def skip_run(data, pos, end, first, count, numbers):
+    """Skips values that no column is for; returns the index after them, or -1.
+
+    Args:
+        data: the bytes of all messages.
+        pos: the index of the first byte.
+        end: the end of the message.
+        first: the place of the first value's code.
+        count: the number of values.
+        numbers: the program's numbers.
+    """
+    for place in range(first, first + count):
+        code = numbers[np.uintp(place)]
+        if code >= NULL_FIRST:
+            pos, branch = varint(data, pos, end, INT_BYTES)
+            if pos < 0 or branch < 0 or branch > 1:
+                return -1
+            if (branch == 0) == (code < NULL_SECOND):
+                continue
+        kind = code % NULL_FIRST
+        if kind <= SKIP_BYTES:
+            pos, n = octets(data, pos, end)
+            if pos < 0 or (kind == SKIP_TEXT and not is_utf8(data, pos, pos + n)):
+                return -1
+            pos += n
+        elif kind <= SKIP_LONG:
+            pos, _ = varint(data, pos, end, INT_BYTES if kind == SKIP_INT else LONG_BYTES)
+            if pos < 0:
+                return -1
+        else:
+            n = 1 if kind == SKIP_BOOLEAN else 4 if kind == SKIP_FLOAT else 8
+            if end - pos < n or (kind == SKIP_BOOLEAN and byte(data, pos) > 1):
+                return -1
+            pos += n
+    return pos
 
 
 @inlined

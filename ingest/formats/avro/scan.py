@@ -43,7 +43,6 @@ from windrow.ingest.formats.avro.program import (
     FRAME,
     FRAMES,
     INDEX,
-    INSTANT_OCTETS,
     INSTRUCTION,
     ITEMS,
     KEYED,
@@ -58,7 +57,9 @@ from windrow.ingest.formats.avro.program import (
     PRESENT,
     REMAINING,
     RETURN,
+    SKIP,
     SPACE,
+    TIME_OCTETS,
     UNION,
     VARINT_FLOAT,
     WIDTH,
@@ -68,7 +69,8 @@ from windrow.ingest.formats.avro.scalars import (
     integer,
     octets,
     scan_fixed,
-    scan_zoned,
+    scan_time_text,
+    skip_run,
     varint,
     wide,
 )
@@ -181,6 +183,15 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
             pos += n
         elif op <= FIXED_ANY:
             pos, entry = scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry)
+        elif op == SKIP:
+            pos = skip_run(
+                data,
+                pos,
+                end,
+                numbers[np.uintp(row + FIRST)],
+                numbers[np.uintp(row + COUNT)],
+                numbers,
+            )
         elif op == UNION:
             pos, branch = varint(data, pos, end, INT_BYTES)
             if pos < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
@@ -219,8 +230,8 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
                 entry = put(entries, entry, node, index, 0)
         elif op == DECIMAL_OCTETS:
             pos, entry = wide(data, pos, end, row, node, index, numbers, entries, entry)
-        elif op == INSTANT_OCTETS:
-            pos, entry = scan_zoned(
+        elif op == TIME_OCTETS:
+            pos, entry = scan_time_text(
                 data, pos, end, row, node, index, numbers, state, entries, entry
             )
         elif op == RETURN:

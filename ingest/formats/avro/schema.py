@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.shared.connect_types import CONNECT_DECIMAL, LOGICAL_TYPES
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -24,11 +25,6 @@ _CONNECT_PRECISION = 64
 _DO = "Fix the Avro schema; nothing was read."
 
 
-ZONED = "zoned-timestamp"
-"""Logical type of a string that is a timestamp with an offset.
-
-Debezium writes such strings. Avro's specification has no logical type for them.
-"""
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 """Name of Debezium's record of a scale and the bytes of a decimal.
 
@@ -488,25 +484,6 @@ _LOGICAL = {
 """Avro type of each of these logical types."""
 
 
-_CONNECT = {
-    ("int", "org.apache.kafka.connect.data.Date"): "date",
-    ("int", "io.debezium.time.Date"): "date",
-    ("int", "org.apache.kafka.connect.data.Time"): "time-millis",
-    ("int", "io.debezium.time.Time"): "time-millis",
-    ("long", "io.debezium.time.MicroTime"): "time-micros",
-    ("long", "org.apache.kafka.connect.data.Timestamp"): "timestamp-millis",
-    ("long", "io.debezium.time.Timestamp"): "timestamp-millis",
-    ("long", "io.debezium.time.MicroTimestamp"): "timestamp-micros",
-    ("long", "io.debezium.time.NanoTimestamp"): "timestamp-nanos",
-    ("string", "io.debezium.time.ZonedTimestamp"): ZONED,
-    ("string", "io.debezium.time.IsoTimestamp"): ZONED,
-}
-"""Logical types that Kafka Connect and Debezium state only as `connect.name`.
-
-The key is the Avro type and the name.
-"""
-
-
 def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
     """Returns the logical type of a type.
 
@@ -535,9 +512,9 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
 def _of_connect(written: dict[str, Any], kind: str) -> Logical | None:
     """Returns the logical type that Kafka Connect or Debezium states as `connect.name`."""
     name = written.get("connect.name")
-    if kind != "bytes" or name != "org.apache.kafka.connect.data.Decimal":
-        logical = _CONNECT.get((kind, name)) if isinstance(name, str) else None
-        return None if logical is None else Logical(logical)
+    if kind != "bytes" or name != CONNECT_DECIMAL:
+        of_kind, logical = LOGICAL_TYPES.get(str(name), ("", None))
+        return Logical(logical) if of_kind == kind and logical is not None else None
     parameters = written.get("connect.parameters")
     scale = str(parameters.get("scale")) if isinstance(parameters, dict) else ""
     return (

@@ -54,7 +54,6 @@ from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns, epoch_of
-from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _MOST_SCALE_DIFFERENCE = 1000
 """Largest difference between the scales of a decimal and its column.
@@ -492,8 +491,8 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
     if kind.name in {"bytes", "string"}:
         if pa.types.is_decimal(column):
             return _decimal(_bytes, decimal_scale(kind) or 0, column)
-        if pa.types.is_timestamp(column):
-            return _zoned_timestamp
+        if pa.types.is_temporal(column):
+            return _time_text(column)
         if column == pa.string():
             return _text
         # A string must be UTF-8 even if the column is Binary.
@@ -528,9 +527,12 @@ def _integer(rule: IntegerRule, max_bytes: int, column: pa.DataType) -> Read:
     return read
 
 
-def _zoned_timestamp(cursor: _Cursor, path: Path) -> Any:
-    convert = converter(TIMESTAMP, None, EXACT, cursor.truncation)
-    return convert(_text(cursor, path), _path_text(path))
+def _time_text(column: pa.DataType) -> Read:
+    def read(cursor: _Cursor, path: Path) -> Any:
+        convert = converter(column, None, EXACT, cursor.truncation)
+        return convert(_text(cursor, path), _path_text(path))
+
+    return read
 
 
 def _decimal(octets: Read, scale: int, column: pa.DataType) -> Read:

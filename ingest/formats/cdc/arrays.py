@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +12,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.formats.cdc.envelope import FieldPath
-from windrow.ingest.ports.decoder import Decoded, Refusal
+from windrow.ingest.formats.shared.decoded import nothing
+from windrow.ingest.ports.decoder import Decoded, Ignored, Refusal
 from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
 
+Leaf = tuple[FieldPath, Column]
+"""Column of an envelope, and its path."""
 
-def nest_columns(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
+
+def merge_leaves(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[Leaf] | None:
+    """Returns the leaves of both; None if one message can't be decoded to all of them.
+
+    It can't if a path is the beginning of another path, or has columns of two types.
+    """
+    merged = dict(second)
+    for path, column in first:
+        if merged.setdefault(path, column).type != column.type:
+            return None
+    paths = sorted(merged)
+    is_nested = any(longer[: len(path)] == path for path, longer in pairwise(paths))
+    return None if is_nested else list(merged.items())
+
+
+def nest_columns(leaves: Sequence[Leaf]) -> Columns:
     """Returns the columns of an envelope that has each leaf at its path.
 
     No path may be the beginning of another path. The columns have no `row_path`, because
@@ -59,8 +79,9 @@ def path_text(path: FieldPath) -> str:
 
 def refuse_nulls(values: pa.Array, path: str) -> Refusal:
     """Refuses rows that are null in a column that isn't nullable."""
+    is_null = values.is_null() if values.null_count else pa.array([], pa.bool_())
     return Refusal(
-        np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)),
+        np.flatnonzero(is_null.to_numpy(zero_copy_only=False)),
         "missing",
         f"Expected a value, got none - at {path}",
     )
@@ -72,6 +93,28 @@ def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
         return decoded
     rows = np.flatnonzero(row_mask)
     return decoded.with_rows(decoded.rows.take(pa.array(rows)), rows)
+
+
+def of_messages(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
+    """Returns the verdict on the messages of some rows alone. Each message has one row."""
+    rows = decoded.rows if row_mask.all() else decoded.rows.filter(pa.array(row_mask))
+    index = decoded.row_index.to_numpy()[row_mask]
+    return replace(
+        nothing(decoded.rows.schema),
+        rows=rows,
+        row_index=pa.array(index),
+        cut=decoded.cut[np.isin(decoded.cut, index)] if len(decoded.cut) else decoded.cut,
+        ignored=tuple(_ignored_of(part, index) for part in decoded.ignored),
+    )
+
+
+def _ignored_of(ignored: Ignored, index: npt.NDArray[np.int64]) -> Ignored:
+    positions = np.flatnonzero(np.isin(ignored.index, index))
+    if len(positions) == len(ignored.index):
+        return ignored
+    return Ignored(
+        ignored.index[positions], lambda position: ignored.fields(int(positions[position]))
+    )
 
 
 def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import keep_rows, nest_columns, path_text, pick, refuse_nulls
+from windrow.ingest.formats.cdc.arrays import Leaf, keep_rows, path_text, pick, refuse_nulls
 from windrow.ingest.formats.cdc.envelope import (
     DATABASE,
     SCHEMA,
@@ -25,7 +24,9 @@ from windrow.ingest.formats.cdc.envelope import (
 )
 from windrow.ingest.ports.decoder import SCHEMA as SCHEMA_STAGE
 from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
-from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.columns import Column
+
+FieldNames = Callable[[bytes, FieldPath], AbstractSet[str]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class ChangeMetadata:
         root: FieldPath,
         included: Included,
         names: Mapping[str, FieldPath],
+        field_names: FieldNames,
     ) -> None:
         """Finds the fields that are needed.
 
@@ -87,8 +89,10 @@ class ChangeMetadata:
             included: the tables whose rows are wanted.
             names: the paths of the names of database, schema and table that the messages
                 have, by `DATABASE`, `SCHEMA` or `TABLE`.
+            field_names: returns the names of a message's fields at a path.
         """
         self._envelope = envelope
+        self._field_names = field_names
         self._root = root
         self._included = included
         self._by_topic = envelope.names_topics and included.table is None and TABLE in names
@@ -101,8 +105,8 @@ class ChangeMetadata:
         self._kind = (*root, envelope.kind)
 
     @property
-    def columns(self) -> Columns:
-        """Columns that have to be decoded for the metadata."""
+    def leaves(self) -> list[Leaf]:
+        """Columns that have to be decoded for the metadata, with their paths."""
         leaves = [
             (path, Column(path[-1], pa.string(), nullable=True))
             for path in (self._kind, *self._names.values())
@@ -110,7 +114,7 @@ class ChangeMetadata:
         if self._envelope.schema_change is not None:
             name = self._envelope.schema_change
             leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
-        return nest_columns(leaves)
+        return leaves
 
     def classify(
         self, decode: Decode, messages: pa.RecordBatch
@@ -122,16 +126,19 @@ class ChangeMetadata:
             message that changes a row has one row. Any other message is refused (a dead
             letter), filtered (valid, without a row) or dropped (without a value).
         """
-        decoded = decode(messages)
+        decoded = all_decoded = decode(messages)
+        all_changes = self._changes(all_decoded.rows)
+
+        def changes() -> npt.NDArray[np.int8]:
+            is_same = decoded.rows is all_decoded.rows
+            return all_changes if is_same else self._changes(decoded.rows)
+
         decoded = keep_rows(
-            decoded,
-            (self._changes(decoded.rows) != ChangeKind.OTHER) & ~self._marks(decoded, messages),
+            decoded, (all_changes != ChangeKind.OTHER) & ~self._marks(decoded, messages)
         )
         decoded = self._refuse_other_tables(self._with_included(decoded), messages)
-        decoded = decoded.refused(
-            SCHEMA_STAGE, self._refusals(decoded.rows, self._changes(decoded.rows))
-        )
-        return decoded, self._changes(decoded.rows)
+        decoded = decoded.refused(SCHEMA_STAGE, self._refusals(decoded.rows, changes()))
+        return decoded, changes()
 
     def _marks(self, decoded: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Returns a mask of messages that change no row: heartbeats and ends of transactions.
@@ -147,7 +154,8 @@ class ChangeMetadata:
                 decoded.row_index.take(pa.array(rows_without_kind))
             )
             marks[rows_without_kind] = [
-                self._envelope.is_mark(_field_names(value.as_py(), self._root)) for value in values
+                self._envelope.is_mark(self._field_names(value.as_py(), self._root))
+                for value in values
             ]
         return marks
 
@@ -236,10 +244,10 @@ class ChangeMetadata:
             np.flatnonzero(changes < 0),
             np.flatnonzero(changes == ChangeKind.TRUNCATED),
         )
+        without_kind = pick(metadata_rows, self._kind).take(pa.array(unknown_rows)).is_null()
+        missing_rows = unknown_rows[without_kind.to_numpy(zero_copy_only=False)]
         return [
-            refuse_nulls(
-                pc.if_else(pa.array(changes >= 0), "", pick(metadata_rows, self._kind)), kind_path
-            ),
+            Refusal(missing_rows, "missing", f"Expected a value, got none - at {kind_path}"),
             Refusal(
                 unknown_rows,
                 "unknown_change",
@@ -264,14 +272,3 @@ def is_called_after(topic: str, table: str) -> bool:
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)
     )
     return f"_{name}".endswith(f"_{of_table}") or not of_table
-
-
-def _field_names(value: bytes, root: FieldPath) -> AbstractSet[str]:
-    """Returns the names of a JSON object's fields; empty if there is no object at the root."""
-    try:
-        fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-        for name in root:
-            fields = msgspec.json.decode(fields.get(name, b"null"), type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
-        return frozenset()
-    return fields.keys()

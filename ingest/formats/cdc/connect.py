@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
 from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
+from windrow.ingest.formats.shared.connect_types import CONNECT_DECIMAL, json_form
 from windrow.ingest.formats.shared.decoded import together
-from windrow.ingest.formats.shared.json_dialects import CONNECT_DECIMAL, CONNECT_FORMS, Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -150,5 +151,5 @@ def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
         return replace(reading, decimals="base64")
     if kind not in {"bytes", "struct", "array", "map"}:
         reading = replace(reading, decimals="numeric")
-    stated = CONNECT_FORMS.get(name) if isinstance(name, str) else None
+    stated = json_form(name)
     return reading if stated is None else replace(reading, stated=True, **{**_TEXTS, **stated})

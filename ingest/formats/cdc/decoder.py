@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import nest_columns, path_text
+from windrow.ingest.formats.cdc.arrays import merge_leaves, nest_columns, of_messages, path_text
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.formats.cdc.row_images import RowImage
@@ -22,6 +24,13 @@ from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refus
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
+
+
+class EventEncoding(Encoding, Protocol):
+    """Encoding of change events."""
+
+    def field_names(self, value: bytes, root: FieldPath) -> AbstractSet[str]:
+        """Returns the names of a message's fields at a path; empty if it has no fields there."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class ChangeDecoder:
     """
 
     model: ModelReference
-    inner: Encoding
+    inner: EventEncoding
     envelope: Envelope
     root: FieldPath = ()
     on_null: OnNull = "drop"
@@ -79,7 +88,7 @@ class ChangeDecoder:
             for image in (self.written_image(columns), self.removed_image(columns))
             if image is not None
         ]
-        for wanted_columns in [metadata.columns, *images]:
+        for wanted_columns in [nest_columns(metadata.leaves), *images]:
             inner.check(wanted_columns)
         return columns
 
@@ -90,7 +99,9 @@ class ChangeDecoder:
         """
         decoder = replace(self, inner=self.inner.now())
         return built_of_model(
-            decoder, self.model, lambda model: _BatchDecoder(decoder, decoder.columns_of(model))
+            decoder,
+            self.model,
+            lambda model: ChangeBatchDecoder(decoder, decoder.columns_of(model)),
         ).decode
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
@@ -104,7 +115,9 @@ class ChangeDecoder:
             for name, path in self.envelope.names
             if name in patterns or self._may_have((*self.root, *path))
         }
-        return ChangeMetadata(self.envelope, self.root, self.included, names)
+        return ChangeMetadata(
+            self.envelope, self.root, self.included, names, self.inner.field_names
+        )
 
     def _may_have(self, path: FieldPath) -> bool:
         """Returns whether messages may have a text at a path."""
@@ -186,8 +199,14 @@ class ChangeDecoder:
         )
 
 
-class _BatchDecoder:
-    """Decodes batches for a `ChangeDecoder`. Only one thread may use it at a time."""
+class ChangeBatchDecoder:
+    """Decodes batches for a `ChangeDecoder`. Only one thread may use it at a time.
+
+    Nearly all messages are decoded once, to the columns of the metadata and of a written row
+    together. A message that this refuses is decoded again, in two steps: its metadata, then
+    its row. So a message that changes no row, or a row of another table, is never refused
+    because of the columns. Deletions also have a second step.
+    """
 
     def __init__(self, decoder: ChangeDecoder, columns: Columns) -> None:
         self._schema, self._key, self._text_row = (
@@ -200,34 +219,87 @@ class _BatchDecoder:
             decoder.written_image(columns),
             decoder.removed_image(columns),
         )
-        self._decode_metadata = _opened_for(decoder.inner, self._metadata.columns, decoder.on_null)
-        self._decode_written = _opened_for(decoder.inner, self._written.wanted_columns)
-        self._decode_removed = (
-            None
-            if self._removed is None
-            else _opened_for(decoder.inner, self._removed.wanted_columns)
+        self._inner, self._on_null = decoder.inner, decoder.on_null
+        leaves = merge_leaves(self._metadata.leaves, self._written.leaves)
+        self._decode_both = (
+            None if leaves is None else _opened_for(self._inner, self._written.nest(leaves))
         )
+
+    @cached_property
+    def _decode_metadata(self) -> Decode:
+        return _opened_for(self._inner, nest_columns(self._metadata.leaves), self._on_null)
+
+    @cached_property
+    def _decode_written(self) -> Decode:
+        return _opened_for(self._inner, self._written.wanted_columns)
+
+    @cached_property
+    def _decode_removed(self) -> Decode:
+        assert self._removed is not None  # else no message is decoded for its deletes
+        return _opened_for(self._inner, self._removed.wanted_columns)
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """Returns the verdict on each message."""
-        metadata, changes = self._metadata.classify(self._decode_metadata, messages)
-        index = metadata.row_index.to_numpy()
-        metadata_counts = replace(
-            metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)
-        )
-        decoded_written = _decoded_part(
-            messages,
-            index[changes != ChangeKind.REMOVED],
-            lambda written_messages: self._written.rows(self._decode_written, written_messages),
-        )
-        decoded_written = self._without_new(decoded_written, index[changes == ChangeKind.UPDATED])
-        removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
-        decoded = together(self._schema, [metadata_counts, decoded_written, removed], self._key)
+        if self._decode_both is None:
+            decoded = self._decode_in_steps(messages)
+        else:
+            both = self._decode_both(messages)
+            in_steps = both.dead_index.to_numpy()
+            decoded = self._split(
+                of_messages(both, np.ones(both.rows.num_rows, np.bool_)), messages
+            )
+            if len(in_steps):
+                again = _decoded_part(messages, in_steps, self._decode_in_steps)
+                decoded = together(self._schema, [decoded, again], self._key)
         return (
             decoded
             if self._text_row is None or not len(decoded.dead_index)
             else replace(decoded, dead_detail=self._explain(decoded.dead_detail))
         )
+
+    def _split(self, both: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Returns the verdict on messages whose metadata and written rows are decoded."""
+        metadata, changes = self._metadata.classify(lambda _: both, messages)
+        written = of_messages(metadata, changes != ChangeKind.REMOVED)
+        return self._by_kind(
+            metadata, changes, messages, self._written.rows(lambda _: written, messages)
+        )
+
+    def _decode_in_steps(self, messages: pa.RecordBatch) -> Decoded:
+        metadata, changes = self._metadata.classify(self._decode_metadata, messages)
+        written = _decoded_part(
+            messages,
+            metadata.row_index.to_numpy()[changes != ChangeKind.REMOVED],
+            lambda written_messages: self._written.rows(self._decode_written, written_messages),
+        )
+        return self._by_kind(metadata, changes, messages, written)
+
+    def _by_kind(
+        self,
+        metadata: Decoded,
+        changes: npt.NDArray[np.int8],
+        messages: pa.RecordBatch,
+        written: Decoded,
+    ) -> Decoded:
+        """Joins the verdicts on messages by their kinds of change.
+
+        Args:
+            metadata: the verdict by the metadata.
+            changes: the kind of change of each of its rows.
+            messages: the messages.
+            written: the verdict on the messages that write a row.
+        """
+        index = metadata.row_index.to_numpy()
+        counts = replace(
+            metadata,
+            rows=metadata.rows.slice(0, 0),
+            row_index=metadata.row_index.slice(0, 0),
+            cut=metadata.cut[:0],
+            ignored=(),
+        )
+        written = self._without_new(written, index[changes == ChangeKind.UPDATED])
+        removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
+        return together(self._schema, [counts, written, removed], self._key)
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
         """Refuses messages with unavailable values whose row is new in the table.
@@ -268,7 +340,7 @@ class _BatchDecoder:
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
         """Decodes deletions to rows if the table is append-only, else to deletes."""
-        if self._removed is None or self._decode_removed is None:
+        if self._removed is None:
             return _only_deletes(messages.num_rows)
         rows = self._removed.rows(self._decode_removed, messages)
         if self._key is None:
@@ -292,6 +364,8 @@ def _decoded_part(
     """Returns the verdict on some of the messages, by their positions."""
     if len(index) == messages.num_rows:
         return decode(messages)
+    if not len(index):
+        return nothing(pa.schema([]))
     numbers = pa.array(index, pa.int64())
     return decode(messages.take(numbers)).renumber(numbers)
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from windrow.ingest.formats.avro.kind import SchemaSetting
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
+from windrow.ingest.formats.confluent.kind import FramedOptions, RegistryOptions
 from windrow.ingest.formats.kind import VALUES, RowSection, columns_filled_twice
 from windrow.ingest.formats.options import (
     ConnectOptions,
@@ -27,9 +28,11 @@ from windrow.ingest.settings.values import Default, Section, Text, Values, must,
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.avro.decoder import AvroEncoding
+    from windrow.ingest.formats.cdc.by_registry import RegistryAvro, RegistryChangeDecoder
     from windrow.ingest.formats.cdc.change_metadata import Included
-    from windrow.ingest.formats.cdc.decoder import ChangeDecoder
+    from windrow.ingest.formats.cdc.decoder import ChangeDecoder, EventEncoding
     from windrow.ingest.formats.json.decoder import JsonEncoding
+    from windrow.ingest.ports.decoder import Decoder
 
 
 _Path = Annotated[
@@ -93,7 +96,14 @@ class ChangeSection(TableOptions, RowSection):
         """Path of the envelope in the message."""
         return ()
 
-    def decoder(self, folder: Path) -> ChangeDecoder:
+    def encoding(self, folder: Path, setting: str) -> EventEncoding:
+        raise NotImplementedError
+
+    def decoder(self, folder: Path) -> Decoder:
+        return self.change_decoder(folder)
+
+    def change_decoder(self, folder: Path) -> ChangeDecoder:
+        """Makes the decoder of the events; the argument is that of `decoder`."""
         from windrow.ingest.formats.cdc.decoder import ChangeDecoder
 
         return ChangeDecoder(
@@ -162,10 +172,24 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
     )
 
 
-class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
-    """Debezium's change events as JSON, one for each message."""
+class DebeziumJsonOptions(ConnectOptions, DebeziumOptions):
+    """Settings of Debezium's events in JSON."""
 
     dialect = json_dialects.DEBEZIUM
+
+    dates: DateForm = Field(
+        default=json_dialects.DEBEZIUM.dates,
+        description=str(ConnectOptions.model_fields["dates"].description),
+    )
+
+    def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
+        from windrow.ingest.formats.json.decoder import JsonEncoding
+
+        return JsonEncoding(self.reading)
+
+
+class DebeziumJsonSection(DebeziumJsonOptions):
+    """Debezium's change events as JSON, one for each message."""
 
     format: Literal["debezium-json"] = Field(default="debezium-json", description=VALUES)
     schema_include: bool = Field(
@@ -176,10 +200,6 @@ class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
             " dates, timestamps and decimals counts."
         ),
     )
-    dates: DateForm = Field(
-        default=json_dialects.DEBEZIUM.dates,
-        description=str(ConnectOptions.model_fields["dates"].description),
-    )
 
     @property
     def root(self) -> FieldPath:
@@ -187,11 +207,61 @@ class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
 
         return (PAYLOAD,) if self.schema_include else ()
 
-    def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
+    def encoding(self, folder: Path, setting: str) -> JsonEncoding:
         from windrow.ingest.formats.cdc.connect import ConnectEncoding
-        from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        return (ConnectEncoding if self.schema_include else JsonEncoding)(self.reading)
+        return (
+            ConnectEncoding(self.reading)
+            if self.schema_include
+            else super().encoding(folder, setting)
+        )
+
+
+class DebeziumJsonSchemaConfluentSection(FramedOptions, DebeziumJsonOptions):
+    """A schema id and one of Debezium's change events as JSON.
+
+    The registry isn't asked for the schemas.
+    """
+
+    format: Literal["debezium-json-schema-confluent"] = Field(
+        default="debezium-json-schema-confluent", description=VALUES
+    )
+
+    def decoder(self, folder: Path) -> RegistryChangeDecoder:
+        from windrow.ingest.formats.cdc.by_registry import registry_decoder
+
+        return registry_decoder(self.change_decoder(folder), self.subjects("value"))
+
+
+class DebeziumAvroConfluentSection(RegistryOptions, DebeziumOptions):
+    """A schema id and one of Debezium's change events in Avro's binary encoding."""
+
+    by_schema: ClassVar[bool] = False
+    payloads_class = "AvroPayloads"
+
+    format: Literal["debezium-avro-confluent"] = Field(
+        default="debezium-avro-confluent", description=VALUES
+    )
+    records: Annotated[tuple[Text, ...], Values("a list of names"), Default("each record")] = Field(
+        default=(),
+        description=(
+            "The names of the records that are events: `shop.public.orders.Envelope`. Messages of"
+            " other records are dead letters. Only strategies other than `topic` need them."
+        ),
+    )
+
+    def encoding(self, _folder: Path, _setting: str) -> RegistryAvro:
+        from windrow.ingest.formats.cdc.by_registry import RegistryAvro
+
+        return RegistryAvro()
+
+    def decoder(self, folder: Path) -> RegistryChangeDecoder:
+        from windrow.ingest.formats.cdc.by_registry import registry_decoder
+
+        change, subjects = self.change_decoder(folder), self.subjects("value")
+        return replace(
+            registry_decoder(change, subjects), unknown_id=self.unknown_id, records=self.records
+        )
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
@@ -207,8 +277,6 @@ class DebeziumAvroSection(FinerOptions, DebeziumOptions):
             " the spec."
         )
     )
-
-    tool = replace(DEBEZIUM, marks=())
 
     def encoding(self, folder: Path, setting: str) -> AvroEncoding:
         from windrow.ingest.formats.avro.decoder import AvroEncoding

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.formats.cdc.arrays import (
+    Leaf,
     matching_items,
     nest_columns,
     path_text,
@@ -65,6 +66,16 @@ class RowImage:
     @property
     def wanted_columns(self) -> Columns:
         """Columns that have to be decoded for the rows."""
+        return self.nest(self.leaves)
+
+    def nest(self, leaves: Sequence[Leaf]) -> Columns:
+        """Returns the columns of an envelope with these leaves, read like this image."""
+        row_path = None if self.columns.row_path is None else self.path
+        return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """Columns that have to be decoded for the rows, with their paths."""
         of_envelope, by_name = (
             dict(self.of_envelope),
             {column.name: column for column in self.columns.columns},
@@ -79,8 +90,7 @@ class RowImage:
                 leaves.append(
                     (path, Column("", pa.list_(row) if self.has_row_list else row, nullable=True))
                 )
-        row_path = None if self.columns.row_path is None else self.path
-        return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
+        return leaves
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """Decodes the rows of some messages.
@@ -225,6 +235,8 @@ class RowImage:
 
         A column that is missing in the former row hasn't changed.
         """
+        if former is not None and former.null_count == len(former):
+            former = None
         keys, is_moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
             current_values = rows.column(name)

@@ -37,6 +37,7 @@ _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{
 They are the mark, its bytes as base64 or hex (`binary.handling.mode`), and the JSON of an
 hstore.
 """
+_LENGTHS = frozenset(pc.binary_length(_TEXTS).to_pylist())
 _ITEMS = pa.concat_arrays(
     [
         _TEXTS,
@@ -55,7 +56,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Returns a mask of the values that are the mark; None if no value is."""
     kind = values.type
     if pa.types.is_string(kind):
-        return _mask_or_none(pc.is_in(values, _TEXTS))
+        lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
+        may_be = any((lengths == length).any() for length in _LENGTHS)
+        return _mask_or_none(pc.is_in(values, _TEXTS)) if may_be else None
     if pa.types.is_binary(kind):
         return _mask_or_none(pc.fill_null(pc.equal(values, _BYTES), False))
     if pa.types.is_map(kind):

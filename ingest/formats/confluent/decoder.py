@@ -38,7 +38,7 @@ from windrow.ingest.formats.confluent.record_names import (
     record_of_subjects,
 )
 from windrow.ingest.formats.row_decoder import OnNull
-from windrow.ingest.formats.shared.decoded import nothing, together
+from windrow.ingest.formats.shared.decoded import refuse_all, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded
 from windrow.ingest.ports.schema_registry import OnSchema, PreparedDecoder, SchemaRegistry
@@ -57,7 +57,7 @@ _MOST_UNKNOWN = 1000
 
 If there are more, the topic is most likely in another format.
 """
-_LONGEST_REASON = 300
+LONGEST_REASON = 300
 """Limit of the characters in a dead letter's detail that say why a schema can't be used."""
 
 MOST_VERSIONS = 100
@@ -77,6 +77,10 @@ class Payloads(Protocol):
     @property
     def paths(self) -> bool:
         """Whether frames have a path."""
+
+    @property
+    def has_row_record(self) -> bool:
+        """Whether a row is known by the name of its record."""
 
     def check(self, columns: Columns, /) -> None:
         """Refuses columns that can't be read from any schema.
@@ -167,6 +171,11 @@ class ConfluentDecoder:
     known_schemas: tuple[WriterSchema, ...] = ()
 
     @property
+    def deletes_by(self) -> tuple[str, ...] | None:
+        """Columns of the value in the primary key of deletes; None if nothing is deleted."""
+        return None
+
+    @property
     def columns(self) -> Columns:
         columns = self.part.of(Columns.of(load_model(self.model)))
         self.payloads.check(columns)
@@ -207,7 +216,7 @@ class ConfluentDecoder:
             for subject in subjects
         }
         schemas = [schema for of_subject in versions.values() for schema in of_subject]
-        if self.records:
+        if self.records or not self.payloads.has_row_record:
             return PreparedDecoder(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
         records = {
@@ -296,7 +305,7 @@ class BatchDecoders:
                 schema, frame, self._of_payload, self._decoder.records
             )
         except SpecError as error:
-            return error.message[:_LONGEST_REASON]
+            return error.message[:LONGEST_REASON]
 
 
 class FramedBatchDecoder:
@@ -331,7 +340,9 @@ class FramedBatchDecoder:
         values, numbers = messages.column("value"), framed.numbers
         # Nearly always all messages have the same frame.
         if len(framed.frames) == 1 and len(numbers) and not numbers.any():
-            return self._of_frame(framed.frames[0], values, messages, numbers)
+            whole = self._of_frame(framed.frames[0], values, messages, numbers)
+            has_deletes = self._key is None or whole.deletes is not None
+            return whole if has_deletes else together(self._schema, [whole], self._key)
         parts = [
             (np.flatnonzero(numbers == NULL), self._nulls),
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
@@ -345,7 +356,11 @@ class FramedBatchDecoder:
             of_frame = values.take(pa.array(indices))
             part = self._of_frame(framed.frames[number], of_frame, messages, indices)
             decoded.append(part.renumber(pa.array(indices)))
-        return together(self._schema, decoded)
+        return together(self._schema, decoded, self._key)
+
+    @property
+    def _key(self) -> tuple[str, ...] | None:
+        return self._decoder.deletes_by
 
     @property
     def _schema(self) -> pa.Schema:
@@ -389,7 +404,7 @@ class FramedBatchDecoder:
         if isinstance(of_frame, OneOfSeveral):
             return self._of_union(of_frame.count, frame, values, messages, rows)
         decoded = self._with_schema(
-            of_frame.decoder.decode(values, "dead"), frame.id, of_frame.record
+            of_frame.decode(values, messages, rows), frame.id, of_frame.record
         )
         if not len(decoded.dead_detail):
             return decoded
@@ -426,7 +441,7 @@ class FramedBatchDecoder:
                 )
                 part = self._dead(len(indices), VALUE, "not_avro", detail)
             parts.append(part.renumber(pa.array(indices)))
-        return together(self._schema, parts)
+        return together(self._schema, parts, self._key)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
         """Adds the columns of `written_with` to rows that were written with one schema."""
@@ -501,14 +516,7 @@ class FramedBatchDecoder:
         )
 
     def _dead(self, count: int, stage: str, reason: str, detail: str) -> Decoded:
-        """Makes the verdict on `count` messages that are refused for one reason."""
-        return replace(
-            nothing(self._schema),
-            dead_index=pa.array(np.arange(count, dtype=np.int64)),
-            dead_stage=pa.repeat(stage, count),
-            dead_reason=pa.repeat(reason, count),
-            dead_detail=pa.repeat(detail, count),
-        )
+        return refuse_all(self._schema, count, stage, reason, detail)
 
 
 def _group_rows(

@@ -45,6 +45,7 @@ class AvroPayloads:
 
     kind: str = "AVRO"
     paths: bool = False
+    has_row_record: bool = True
 
     def check(self, _columns: Columns) -> None:
         """Accepts all columns. Only a schema tells which columns can be read."""
@@ -77,12 +78,8 @@ class AvroPayloads:
         by_field = columns.as_written(written.fields)
         if _is_other(written.names, written.fields, by_field.columns, records):
             return OtherRecord(written.root or "no record")
-        read = resolve_schema(written, by_field.columns, records)
-        fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
-        return RecordDecoder(
-            BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),
-            written.root,
-        )
+        decoder = resolved_batch_decoder(written, columns, records, frame.skip)
+        return RecordDecoder.of_rows(decoder, written.root)
 
 
 @dataclass(frozen=True)
@@ -91,6 +88,7 @@ class ProtobufPayloads:
 
     kind: str = "PROTOBUF"
     paths: bool = True
+    has_row_record: bool = True
 
     def check(self, _columns: Columns) -> None:
         """Accepts all columns if the compiler for schemas is installed."""
@@ -124,7 +122,7 @@ class ProtobufPayloads:
             return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, by_field.columns, "null")
         fast = ProtobufPass(kind, by_field.columns)
-        return RecordDecoder(
+        return RecordDecoder.of_rows(
             BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),
             kind.full_name,
         )
@@ -137,6 +135,7 @@ class JsonPayloads:
     encoding: JsonEncoding = DOCUMENT
     kind: None = None
     paths: bool = False
+    has_row_record: bool = False
 
     def check(self, columns: Columns) -> None:
         self.encoding.check(columns)
@@ -153,7 +152,29 @@ class JsonPayloads:
     def batch_decoder(
         self, _schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
     ) -> RecordDecoder:
-        return RecordDecoder(json_batch_decoder(columns, self.encoding.reading, frame.skip), "")
+        return RecordDecoder.of_rows(
+            json_batch_decoder(columns, self.encoding.reading, frame.skip), ""
+        )
+
+
+def resolved_batch_decoder(
+    written: AvroSchema, columns: Columns, records: Sequence[str], skip: int
+) -> BatchDecoder:
+    """Makes the decoder of batches of a record, resolved against the columns.
+
+    Args:
+        written: the writer's schema.
+        columns: the columns.
+        records: the names of the records that are rows, or structs in rows.
+        skip: the number of bytes before each record.
+
+    Raises:
+        SpecError: a column can't be read from the schema.
+    """
+    by_field = columns.as_written(written.fields)
+    read = resolve_schema(written, by_field.columns, records)
+    fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
+    return BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, skip)
 
 
 def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:

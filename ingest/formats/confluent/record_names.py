@@ -6,14 +6,18 @@ A record is an Avro record, or a top-level message of a Protobuf schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.ports.decoder import Decoded
 
 WrittenWith = Literal["schema_id", "record"]
 """Property of the writer's schema that a column may get: its id, or its record's full name."""
@@ -28,17 +32,29 @@ Comments and strings are matched so that they are skipped. Braces are counted.
 """
 
 
+DecodeFrame = Callable[[pa.BinaryArray, pa.RecordBatch, npt.NDArray[np.int64]], Decoded]
+"""Gives the verdict on messages with one frame.
+
+It is called with their values, the whole batch, and the numbers of these messages in the batch.
+"""
+
+
 @dataclass(frozen=True)
 class RecordDecoder:
     """Decoder of messages of a record.
 
     Attributes:
-        decoder: the decoder.
+        decode: decodes the messages.
         record: the record's full name; "" if it has no name.
     """
 
-    decoder: BatchDecoder
+    decode: DecodeFrame
     record: str
+
+    @classmethod
+    def of_rows(cls, decoder: BatchDecoder, record: str) -> RecordDecoder:
+        """Returns the decoder of messages that are rows."""
+        return cls(lambda values, _messages, _rows: decoder.decode(values, "dead"), record)
 
 
 class OtherRecord(msgspec.Struct, frozen=True):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -36,9 +38,11 @@ class JsonEncoding:
 
     Attributes:
         reading: the rules for reading its values.
+        skip: the number of bytes before the document.
     """
 
     reading: Reading = EXACT
+    skip: int = 0
 
     def now(self) -> Self:
         return self
@@ -72,7 +76,17 @@ class JsonEncoding:
         return reason_by_column
 
     def open(self, columns: Columns) -> DecodeValues:
-        return json_batch_decoder(columns, self.reading).decode
+        return json_batch_decoder(columns, self.reading, self.skip).decode
+
+    def field_names(self, value: bytes, root: Sequence[str]) -> AbstractSet[str]:
+        """Returns the names of the fields of an object at a path; empty if there is no object."""
+        try:
+            fields = msgspec.json.decode(value[self.skip :], type=dict[str, msgspec.Raw])
+            for name in root:
+                fields = msgspec.json.decode(fields.get(name, b"null"), type=dict[str, msgspec.Raw])
+        except msgspec.MsgspecError:
+            return frozenset()
+        return fields.keys()
 
 
 DOCUMENT = JsonEncoding()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,17 @@ def nothing(schema: pa.Schema) -> Decoded:
     rows = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
     none, words = pa.array([], pa.int64()), pa.array([], pa.string())
     return Decoded(rows, none, none, words, words, words)
+
+
+def refuse_all(schema: pa.Schema, count: int, stage: str, reason: str, detail: str) -> Decoded:
+    """Returns the verdict on `count` messages that are refused for one reason."""
+    return replace(
+        nothing(schema),
+        dead_index=pa.array(np.arange(count, dtype=np.int64)),
+        dead_stage=pa.repeat(stage, count),
+        dead_reason=pa.repeat(reason, count),
+        dead_detail=pa.repeat(detail, count),
+    )
 
 
 def together(
@@ -52,7 +65,7 @@ def together(
         sum(part.filtered for part in parts),
         None if key is None else _deletes(deletes, schema, key),
         _unavailable(with_rows, order),
-        np.unique(np.concatenate([part.cut for part in parts])),
+        reduce(np.union1d, (part.cut for part in parts if len(part.cut)), np.zeros(0, np.int64)),
         ignored=tuple(ignored for part in parts for ignored in part.ignored),
     )
 

@@ -7,9 +7,8 @@ module doesn't load Arrow, so that specs can be checked without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
 """Form of timestamps.
@@ -108,26 +107,3 @@ DEBEZIUM = Reading(dates="epoch_days", non_numeric=True)
 CANAL = Reading(timestamps="sql", lenient=True)
 """Rules of Canal, which writes every value as a text."""
 MAXWELL = Reading(timestamps="sql")
-
-_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
-CONNECT_DECIMAL, ZONED_TIMESTAMP = f"{_CONNECT}Decimal", f"{_DEBEZIUM}ZonedTimestamp"
-_NO_FORM: Mapping[str, Any] = {}
-CONNECT_FORMS: Mapping[str, Mapping[str, Any]] = {
-    f"{_CONNECT}Date": {"dates": "epoch_days"},
-    f"{_CONNECT}Timestamp": {"timestamps": "epoch_ms"},
-    f"{_CONNECT}Time": _NO_FORM,
-    f"{_DEBEZIUM}Date": {"dates": "epoch_days"},
-    f"{_DEBEZIUM}Timestamp": {"timestamps": "epoch_ms"},
-    f"{_DEBEZIUM}MicroTimestamp": {"timestamps": "epoch_us"},
-    f"{_DEBEZIUM}NanoTimestamp": {"timestamps": "epoch_ns"},
-    **{f"{_DEBEZIUM}{name}": _NO_FORM for name in ("Time", "MicroTime", "NanoTime", "ZonedTime")},
-    **{
-        f"{_DEBEZIUM}{name}": _NO_FORM
-        for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")
-    },
-}
-"""Forms of dates and timestamps, by the name of their schema in Kafka Connect.
-
-A form is a change of a `Reading`. A name with an empty form stands for texts, or for numbers
-that are neither dates nor timestamps.
-"""

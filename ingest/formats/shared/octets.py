@@ -73,6 +73,8 @@ def is_utf8(data, pos, end):
     while pos < end:
         if pos + 8 <= end and word_at(data, pos) & _TOPS == _U(0):
             pos += 8
+        elif pos + 8 > end >= 8 and _last_of(word_at(data, end - 8), end - pos) & _TOPS == _U(0):
+            return True
         elif byte(data, pos) < 128:
             pos += 1
         else:
@@ -80,6 +82,12 @@ def is_utf8(data, pos, end):
             if pos < 0:
                 return False
     return True
+
+
+@inlined
+def _last_of(word, size):
+    """Returns the last `size` bytes of a word, at least one."""
+    return word >> _U(64 - 8 * size)
 
 
 @inlined

@@ -126,3 +126,71 @@ class Measured(pa.DataFrameModel):
     id: pl.Int64
     f: pl.Float64 = pa.Field(nullable=True)
     at: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
+
+
+class Recorded(pa.DataFrameModel):
+    """The table that Debezium recorded, by the default of `time.precision.mode`."""
+
+    id: pl.Int64
+    name: pl.String = pa.Field(nullable=True)
+    small: pl.Int64 = pa.Field(nullable=True)
+    big: pl.Int64 = pa.Field(nullable=True)
+    r: pl.Float64 = pa.Field(nullable=True)
+    d: pl.Float64 = pa.Field(nullable=True)
+    b: pl.Boolean = pa.Field(nullable=True)
+    price: pl.Decimal(9, 2) = pa.Field(nullable=True)
+    huge: pl.Decimal(38, 4) = pa.Field(nullable=True)
+    anyscale: pl.Decimal(20, 4) = pa.Field(nullable=True)
+    born: pl.Date = pa.Field(nullable=True)
+    ts: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
+    ts3: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
+    tstz: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+    t: pl.Int64 = pa.Field(nullable=True)
+    ttz: pl.String = pa.Field(nullable=True)
+    iv: pl.Int64 = pa.Field(nullable=True)
+    u: pl.String = pa.Field(nullable=True)
+    j: pl.String = pa.Field(nullable=True)
+    x: pl.String = pa.Field(nullable=True)
+    m: pl.String = pa.Field(nullable=True)
+    tags: pl.List(pl.String) = pa.Field(nullable=True)
+    nums: pl.List(pl.Int32) = pa.Field(nullable=True)
+    h: pl.String = pa.Field(nullable=True)
+    added: pl.String = pa.Field(nullable=True)
+
+
+class RecordedMillis(Recorded):
+    """The same by `time.precision.mode: connect`."""
+
+    ts: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
+
+
+class RecordedFloats(Recorded):
+    """The same by `decimal.handling.mode: double`."""
+
+    price: pl.Float64 = pa.Field(nullable=True)
+    huge: pl.Float64 = pa.Field(nullable=True)
+    anyscale: pl.Float64 = pa.Field(nullable=True)
+
+
+class RecordedMicros(RecordedFloats):
+    """The same by `time.precision.mode: microseconds`."""
+
+    ts3: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
+
+
+class RecordedNanos(RecordedFloats):
+    """The same by `time.precision.mode: nanoseconds`."""
+
+    ts: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ns"})
+    ts3: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ns"})
+
+
+class RecordedTexts(Recorded):
+    """The same by `time.precision.mode: isostring` and `decimal.handling.mode: string`."""
+
+    price: pl.String = pa.Field(nullable=True)
+    huge: pl.String = pa.Field(nullable=True)
+    anyscale: pl.String = pa.Field(nullable=True)
+    t: pl.String = pa.Field(nullable=True)
+    ts: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+    ts3: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
