@@ -87,7 +87,8 @@ class Prometheus:
 
         def push() -> None:
             try:
-                pushed.set_result(self._push(given_up))
+                self._push(given_up)
+                pushed.set_result(None)
             except BaseException as error:  # noqa: BLE001
                 pushed.set_exception(error)
 
