@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from windrow.ingest.errors import UnreachableError, require_extra
@@ -21,7 +23,10 @@ REST = 60.0
 """The seconds without a report after a failed one, so that not every window waits for a timeout."""
 
 TIMEOUT = 5.0
-"""The maximum seconds that a Pushgateway may take for an answer."""
+"""The seconds for which a Pushgateway may send nothing; a report may take twice as long."""
+
+MOST_BYTES = 16 << 20
+"""The most bytes of a Pushgateway's answer, which has the figures of all its groups."""
 
 
 def observer_of(pipeline_id: str) -> Observer | None:
@@ -63,19 +68,52 @@ class Prometheus:
         self._figures, self._rests_until = {}, 0.0
 
     def _write(self) -> None:
-        from urllib.request import urlopen
-
-        from prometheus_client import push_to_gateway, write_to_textfile
+        from prometheus_client import write_to_textfile
 
         if self._destination.startswith(("http://", "https://")):
-            with urlopen(f"{self._destination}/metrics", timeout=TIMEOUT) as response:  # noqa: S310
-                self._merge(response.read())
-            group = {"pipeline": self._pipeline}
-            push_to_gateway(self._destination, "windrow", self, grouping_key=group, timeout=TIMEOUT)
+            self._push_in_time()
         else:
             file = Path(self._destination) / f"windrow-{self._pipeline}.prom"
             self._merge(file.read_bytes() if file.exists() else b"")
             write_to_textfile(str(file), self)
+
+    def _push_in_time(self) -> None:
+        """Pushes in a thread, which is left alone if the Pushgateway's answer doesn't end.
+
+        Raises:
+            OSError: the figures aren't pushed.
+        """
+        pushed, given_up = Future[None](), Event()
+
+        def push() -> None:
+            try:
+                self._push(given_up)
+                pushed.set_result(None)
+            except BaseException as error:  # noqa: BLE001
+                pushed.set_exception(error)
+
+        Thread(target=push, daemon=True).start()
+        try:
+            pushed.result(2 * TIMEOUT)
+        except TimeoutError:
+            raise OSError(f"no whole answer within {2 * TIMEOUT:g} seconds") from None
+        finally:
+            given_up.set()
+
+    def _push(self, given_up: Event) -> None:
+        """Reads the totals and pushes the new ones, unless the report was given up meanwhile."""
+        from urllib.request import urlopen
+
+        from prometheus_client import push_to_gateway
+
+        with urlopen(f"{self._destination}/metrics", timeout=TIMEOUT) as response:  # noqa: S310
+            text = response.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise OSError("its answer is too large")
+        if not given_up.is_set():
+            self._merge(text)
+            group = {"pipeline": self._pipeline}
+            push_to_gateway(self._destination, "windrow", self, grouping_key=group, timeout=TIMEOUT)
 
     def _merge(self, text: bytes) -> None:
         """Adds the new figures to this pipeline's figures in a text, if the text can be read.

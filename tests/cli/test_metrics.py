@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.conftest import Stage, hour
+from tests.lookups.test_http import Reply, drip, flood, hang, head, interim, serving
 from windrow.ingest.cli import lag
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.observers import prometheus
@@ -214,6 +215,19 @@ def test_no_window_fails_by_it(
     assert "sesame" not in warning
     assert ("WINDROW_METRICS" in warning) == (broken not in {"no extra", "a bug"})
     assert ("pip install 'windrow-ingest[prometheus]'" in warning) == (broken == "no extra")
+
+
+@pytest.mark.parametrize("worse", [hang, drip, head, interim, flood])
+def test_a_gateway_whose_answer_has_no_end(
+    worse: Callable[[BaseHTTPRequestHandler], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report is given up if the Pushgateway's answer doesn't end, or is too large."""
+    monkeypatch.setattr(prometheus, "TIMEOUT", 0.5)
+    with serving(lambda _: Reply(worse=worse)) as service:
+        observer = prometheus.Prometheus("things", service.url)
+        observer.see("windrow_rows_total", 1)
+        with pytest.raises(UnreachableError, match=r"no whole answer|too large"):
+            observer.report()
 
 
 def test_lag_can_be_watched(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -458,6 +458,14 @@ def interim(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
+def flood(handler: BaseHTTPRequestHandler) -> None:
+    """Sends an endless body, as fast as it is read."""
+    handler.send_response(200)
+    handler.end_headers()
+    while not handler.server.over.is_set():  # type: ignore[attr-defined]
+        handler.wfile.write(bytes(1 << 16))
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize("slow", [hang, drip, head, interim])
 def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:

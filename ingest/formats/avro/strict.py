@@ -49,7 +49,7 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
 )
 from windrow.ingest.formats.json.values import converter
-from windrow.ingest.formats.shared.budget import SHARE, budget, entry_cost, item_cost
+from windrow.ingest.formats.shared.budget import OVER_BUDGET, budget, entry_cost, item_cost
 from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
@@ -161,11 +161,7 @@ class _Cursor:
         """Subtracts the cost of an array's item, or of a map's entry, from the budget."""
         self.budget -= cost
         if self.budget < 0:
-            raise _refusal(
-                "too_large",
-                f"Expected items of at most {SHARE} bytes for each byte of the message",
-                path,
-            )
+            raise _refusal("too_large", OVER_BUDGET, path)
 
 
 class StrictAvro:
@@ -295,7 +291,8 @@ class StrictAvro:
             values = {}
             for name, step, is_kept, read_field in fields:
                 value = read_field(cursor, (path, step))
-                if is_kept and cursor.keep:
+                # Arrow takes a missing field as null; many structs of nulls would take much memory.
+                if is_kept and cursor.keep and value is not None:
                     values[name] = value
             return values
 

@@ -24,8 +24,9 @@ from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.budget import item_cost
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
-from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
+from windrow.ingest.formats.shared.nodes import EPOCH, LIST, MAP, WIDE, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
@@ -123,6 +124,10 @@ class JsonPass(OnePass):
         super().__init__(nodes, ITEMS, PASS, PASS)
         self._readings, self._columns = assign_readings(nodes, reading), columns
         self._others = reading.unknown == "ignore"
+        for node in nodes:
+            if node.kind in {LIST, MAP}:
+                cost = sum(item_cost(child.type) for child in node.children)
+                self.state[ITEMS + 2 * self._spaces + node.inner] = cost
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
         # A list of entries may come as an object, and then each key has three entries.

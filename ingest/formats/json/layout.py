@@ -71,7 +71,7 @@ OBJECTS, REQUIRED_SEEN, SPARE, IGNORED = range(4, 8)
 
 The frames follow from `FRAMES` on, one for each open object or array. The counts of items
 follow from `ITEMS` on: first the present number of items of each space, then the numbers
-before the message. The items of space 0 are the rows.
+before the message, then what an item costs (`shared/budget.py`). The items of space 0 are the rows.
 """
 FRAMES, FRAME = 8, 8
 """Place in the state where the frames begin, and the number of places of a frame."""

@@ -77,6 +77,7 @@ from windrow.ingest.formats.json.layout import (
 )
 from windrow.ingest.formats.json.scalars import put, scalar, skip_value
 from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unescape
+from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
@@ -98,7 +99,7 @@ from windrow.ingest.native.compiling import (
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
 
-_room_for_keys = part(room_for_keys)
+_room_for_keys, _budget = part(room_for_keys), part(budget)
 KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
@@ -437,7 +438,7 @@ def take_message(data, pos, end, names, room, others, required, tables, state, e
         0 if the message isn't taken, else `TAKEN` or `IGNORING`.
     """
     # The loops aren't functions of their own, which would make the pass slower.
-    written, spaces = state[ENTRIES], state[SPACES]
+    written, spaces, cost = state[ENTRIES], state[SPACES], 0
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
@@ -447,8 +448,11 @@ def take_message(data, pos, end, names, room, others, required, tables, state, e
         read_message(data, pos, end, names, room, others, tables, state, entries, keys)
         and state[REQUIRED_SEEN] == required
     ):
-        state[ITEMS] += 1
-        return IGNORING if state[IGNORED] else TAKEN
+        for space in range(ITEMS + 1, ITEMS + spaces):
+            cost += (state[space] - state[space + spaces]) * state[space + 2 * spaces]
+        if cost <= _budget(end - pos):
+            state[ITEMS] += 1
+            return IGNORING if state[IGNORED] else TAKEN
     state[ENTRIES] = written
     for space in range(ITEMS, ITEMS + spaces):
         state[space] = state[space + spaces]

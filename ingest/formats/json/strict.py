@@ -27,6 +27,7 @@ from windrow.ingest.formats.json.values import (
     refuse_unknown,
     wrong_type,
 )
+from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
@@ -76,6 +77,7 @@ class StrictJson:
 
     def decode(self, message: bytes) -> list[Any]:
         document = self._parse(message)
+        self.truncation.budget = budget(len(message))
         if self._takes_bare_value and type(document) is not dict:
             document = {self._fields[0][0].name: document}
         if type(document) is not dict:

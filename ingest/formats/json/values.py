@@ -29,6 +29,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from windrow.ingest.formats.shared.budget import OVER_BUDGET, entry_cost, item_cost
 from windrow.ingest.formats.shared.integers import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
@@ -105,13 +106,22 @@ class Source(Truncation):
         spans: the begin and end in `text` of each object and each list, by the `id` of its
             Python object. Only noted if `noting` is True.
         noting: whether a column takes objects and lists as texts.
+        budget: the bytes of columns that the remaining items of the message may take; by
+            default there is no limit.
     """
 
     def __init__(self, finer: Finer = "truncate") -> None:
         super().__init__(finer)
+        self.budget = 1 << 62
         self.text = ""
         self.spans: dict[int, tuple[int, int]] = {}
         self.noting = False
+
+    def spend(self, cost: int, path: str) -> None:
+        """Subtracts the cost of a list's items, or of a map's entries, from the budget."""
+        self.budget -= cost
+        if self.budget < 0:
+            raise RefusedValueError("too_large", OVER_BUDGET, path)
 
 
 def refuse_unknown(document: dict[str, Any], only: AbstractSet[str] | None, path: str) -> None:
@@ -142,7 +152,7 @@ def converter(
     if pa.types.is_struct(kind):
         return _to_struct(kind, reading, truncation)
     if pa.types.is_map(kind):
-        return _to_map(kind, reading, truncation)
+        return _to_map(kind, reading, truncation, entry_cost(kind.item_type))
     if pa.types.is_list(kind):
         return _to_list(kind, reading, truncation)
     if pa.types.is_timestamp(kind):
@@ -175,8 +185,13 @@ def converter(
     if reading.lenient and pa.types.is_boolean(kind):
         return _to_switch
     if reading.lenient and pa.types.is_string(kind):
-        return _to_text(truncation if isinstance(truncation, Source) else Source())
+        return _to_text(_source(truncation))
     return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
+
+
+def _source(truncation: Truncation) -> Source:
+    """Returns the message whose values are converted; outside messages nothing has a limit."""
+    return truncation if isinstance(truncation, Source) else Source()
 
 
 def number_in(text: str, path: str) -> int | LongInteger | bytes:
@@ -550,12 +565,7 @@ def _to_days(value: Any, path: str) -> date:
 
 def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
     fields = [
-        (
-            f.name,
-            keep_null(
-                converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))
-            ),
-        )
+        (f.name, converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f)))
         for f in kind
     ]
     only = {f.name for f in kind} if reading.unknown == "dead" else None
@@ -564,8 +574,11 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
         if type(value) is not dict:
             raise wrong_type("object", value, path)
         refuse_unknown(value, only, path)
+        # Arrow takes a missing field as null; many structs of nulls would take much memory.
         return {
-            name: convert_field(value.get(name), f"{path}.{name}") for name, convert_field in fields
+            name: convert_field(field, f"{path}.{name}")
+            for name, convert_field in fields
+            if (field := value.get(name)) is not None
         }
 
     return convert
@@ -577,20 +590,22 @@ def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Con
     If the items are structs of a key and a value, it also takes an object.
     """
     convert_item = keep_null(converter(kind.value_type, None, reading.item(), truncation))
-    entries = map_type(kind)
-    of_map = None if entries is None else _to_map(entries, reading, truncation)
+    entries, cost, source = map_type(kind), item_cost(kind.value_type), _source(truncation)
+    of_map = None if entries is None else _to_map(entries, reading, truncation, cost)
 
     def convert(value: Any, path: str) -> list[Any]:
         if of_map is not None and type(value) is dict:
             return [{"key": key, "value": item} for key, item in of_map(value, path)]
         if type(value) is not list:
             raise wrong_type("array", value, path)
+        source.spend(cost * len(value), path)
         return [convert_item(item, f"{path}[{i}]") for i, item in enumerate(value)]
 
     return convert
 
 
-def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation, cost: int) -> Convert:
+    source = _source(truncation)
     convert_value = keep_null(
         converter(kind.item_type, None, reading.item().field("value"), truncation)
     )
@@ -598,6 +613,7 @@ def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Conv
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:
             raise wrong_type("object", value, path)
+        source.spend(cost * len(value), path)
         # A map's keys are data, so the path has no key.
         return [(key, convert_value(item, f"{path}[...]")) for key, item in value.items()]
 

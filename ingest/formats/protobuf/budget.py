@@ -22,8 +22,14 @@ _DEPTH = 100
 
 
 def message_cost(kind: Any) -> int:
-    """Returns the cost of an inner message of a type."""
-    return _MESSAGE + _FIELD * len(kind.fields)
+    """Returns the cost of an inner message of a type.
+
+    The library makes the value of a map's entry even if the message doesn't have it.
+    """
+    cost = _MESSAGE + _FIELD * len(kind.fields)
+    if kind.GetOptions().map_entry and kind.fields_by_name["value"].message_type is not None:
+        cost += message_cost(kind.fields_by_name["value"].message_type)
+    return cost
 
 
 def inner_budget(size: int) -> int:

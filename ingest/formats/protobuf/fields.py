@@ -329,7 +329,10 @@ class _Fields:
             return _checking_reader(
                 inner,
                 [name for name, _ in fields],
-                lambda value, path: {name: get(value, path) for name, get in fields},
+                # Arrow takes a missing field as null; many structs of nulls would take much memory.
+                lambda value, path: {
+                    name: read for name, get in fields if (read := get(value, path)) is not None
+                },
             )
         if inner is not None and is_wrapper(inner):
             read = self._value(inner.fields_by_name["value"], column, epoch, column_path)

@@ -13,6 +13,9 @@ import pyarrow as pa
 FREE, SHARE = 1 << 20, 32
 """Bytes that the items of any message may cost, and the bytes added for each of its bytes."""
 
+OVER_BUDGET = f"Expected items of at most {SHARE} bytes for each byte of the message"
+"""Detail of the refusal of a message whose items cost more than its budget."""
+
 _VALUE_BYTES = 9
 """Bytes of one value of a column in a pass: 64 bits, and a byte for whether it is present."""
 

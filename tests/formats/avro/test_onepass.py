@@ -6,7 +6,6 @@ Both read messages as fastavro does.
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import pyarrow as pa
@@ -144,24 +143,3 @@ def test_parts_of_arrays_and_nulls() -> None:
     ]
     assert both.fast.decode(messages.slice(1, 4)).mask.tolist() == [False, True, True, True]
     assert both.fast.decode(messages.slice(0, 0)).mask.tolist() == []
-
-
-def main() -> None:
-    """Compares both decoders on random messages, in a process that checks the bounds of arrays."""
-    dice = random.Random(os.environ.get("SEED", "1"))
-    for _ in range(80):
-        schema = random_schema(dice, dice.choice((3, 8, 20)))
-        both, writer = Both(schema), Writer(dice, schema, odd=0.05)
-        whole_messages = [writer.message() for _ in range(20)]
-        both.compare(
-            [
-                *whole_messages,
-                *(mutate(dice, message) for message in whole_messages),
-                *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
-            ]
-        )
-    print("checked")
-
-
-if __name__ == "__main__":
-    main()

@@ -208,7 +208,7 @@ def test_what_is_taken_is_what_the_strict_way_takes(
     """
     count = examples(2_000)
     taken_count, rows = check_promise(
-        [_line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading
+        [line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading
     )
     assert taken_count > count / 10, "too few lines are taken to show anything"
     assert rows > taken_count or count < 2_000, "no line is left to the strict way"
@@ -243,7 +243,7 @@ def test_every_odd_field_in_every_column(reading: Reading) -> None:
     assert check_promise(lines, Dialect(), reading)[0] > 100
 
 
-def _line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:
+def line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:
     """Returns a line, which is usually a row; None: a tombstone."""
     fields = [field(r, column.name, form) for column in COLUMNS.columns]
     if r.random() < 0.03:

@@ -214,3 +214,20 @@ def test_a_value_that_its_column_can_not_hold_is_a_dead_letter() -> None:
     )
     assert (batch.rows.column("id").to_pylist(), batch.row_index.to_pylist()) == ([1, 2], [0, 2])
     assert (batch.dead_index.to_pylist(), batch.dead_reason.to_pylist()) == ([1], ["undecodable"])
+
+
+def test_items_of_few_bytes_and_many_values_are_refused_by_both_ways() -> None:
+    """A message is too large if its items stand for more values than its bytes allow.
+
+    The compiled pass leaves it, and takes one within the budget.
+    """
+    wide = pa.struct([(f"f{i}", pa.int64()) for i in range(60)])
+    columns = Columns((Column("lines", pa.list_(wide), nullable=True),))
+    machine = json_batch_decoder(columns)
+    small, large = (b'{"lines":[' + b",".join([b"{}"] * n) + b"]}" for n in (2_000, 20_000))
+    both = decoded(machine, [small, large])
+    assert (both.row_index.to_pylist(), both.dead_reason.to_pylist()) == ([0], ["too_large"])
+    assert machine.fast.decode(pa.array([small, large], pa.binary()), 0).mask.tolist() == [
+        True,
+        False,
+    ]

@@ -6,7 +6,6 @@ It takes nearly all whole documents.
 from __future__ import annotations
 
 import base64
-import os
 import random
 import re
 import struct
@@ -681,25 +680,3 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
     assert room_for_keys(len(message(meeting)) // 2) == room
     for keys, taken_count in ((meeting[:MOST_PROBES], 1), (meeting[: MOST_PROBES + 1], 0)):
         assert Both(COLUMNS, "ignore").compare([message(keys)]) == (taken_count, 1)
-
-
-def main() -> None:
-    """Compares both decoders on random documents, in a process that checks the bounds of arrays."""
-    dice = random.Random(os.environ.get("SEED", "1"))
-    for unknown in ("ignore", "dead"):
-        WAYS[unknown].compare(documents(1_500, dice.randrange(1 << 30)))
-    for _ in range(60):
-        columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
-        whole_documents = [schemas.document(dice, columns) for _ in range(20)]
-        Both(columns, "ignore").compare(
-            [*whole_documents, *(schemas.mutate(dice, document) for document in whole_documents)]
-        )
-    for kind in ALONE:
-        test_a_document_that_is_the_only_column(kind, nullable=True)
-    test_a_message_that_is_left_leaves_nothing_behind()
-    test_depth_is_what_the_strict_way_takes()
-    print("checked")
-
-
-if __name__ == "__main__":
-    main()

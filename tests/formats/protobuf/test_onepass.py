@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pyarrow as pa
@@ -88,24 +87,3 @@ def test_parts_of_arrays_and_nulls() -> None:
     assert both.fast.decode(messages).mask.tolist() == [False, False, *separate_masks, False, False]
     assert both.fast.decode(messages.slice(1, 4)).mask.tolist() == [False, *separate_masks[:3]]
     assert both.fast.decode(messages.slice(0, 0)).mask.tolist() == []
-
-
-def main() -> None:
-    """Compares both decoders on random messages, in a process that checks the bounds of arrays."""
-    dice = random.Random(os.environ.get("SEED", "1"))
-    for _ in range(150):
-        schema = random_schema(dice)
-        both = Both(schema)
-        whole_messages = [message(dice, schema.kind, odd=0.05) for _ in range(20)]
-        both.compare(
-            [
-                *whole_messages,
-                *(mutate(dice, whole_message) for whole_message in whole_messages),
-                *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
-            ]
-        )
-    print("checked")
-
-
-if __name__ == "__main__":
-    main()
