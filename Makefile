@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos mutants lint bench bench-quick docs screenshots lock sbom audit clean
+.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos faults mutants lint bench bench-quick docs screenshots lock sbom audit clean
 
 # Three for two cores, since tests wait about half of their time; each takes some 3 GB.
 WORKERS ?= 3
@@ -61,6 +61,9 @@ soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=1
 
 chaos: setup ## windows of a real sink under kills, stops, doubled runs and more, counted into docs/chaos.md: make chaos SINK=delta SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.chaos --record --sink $(or $(SINK),delta) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+faults: setup ## each I/O call of each command fails once, on each kind of sink, counted into docs/chaos.md: make faults SEED=1 MINUTES=60
+	@$(IN_ENV) python -m tests.faults --record --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=model/grid]
 	@$(IN_ENV) python -m tests.mutants.run $(ONLY)

@@ -23,6 +23,7 @@ SERVER.set_forkserver_preload(
         "windrow.ingest.ledger.sql",
         "windrow.ingest.source.reader.reader",
         "tests.chaos.preloaded",
+        "tests.faults.child",
     ]
 )
 

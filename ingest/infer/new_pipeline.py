@@ -321,7 +321,7 @@ def _write(folder: Path, schema: str, spec: str) -> None:
         raise UnreachableError(
             f"{folder} can't be written: {error.strerror}",
             "setup",
-            "Name a folder in which you may write.",
+            "Name a folder in which you may write and that has room, then run this again.",
         ) from error
 
 

@@ -40,6 +40,7 @@ from windrow.ingest.kafka.timestamp_scan import scan, scan_properties
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.waiting import waiting_for
 
 _OFFSET_SPEC: Any = OffsetSpec
 _OffsetSpecs = Mapping[TopicPartition, Any]
@@ -242,7 +243,10 @@ class KafkaBroker:
         """
         unanswered_marks, truncated_marks = {mark.partition: mark for mark in marks}, list[Mark]()
         deadline = time.monotonic() + self._questions.patience
-        with closing(self._consumers.new()) as consumer:
+        with (
+            closing(self._consumers.new()) as consumer,
+            waiting_for(f"the leader epochs of {marks[0].topic}"),
+        ):
             consumer.assign(
                 [
                     ck.TopicPartition(m.topic, m.partition, m.offset, leader_epoch=m.leader_epoch)
@@ -332,16 +336,11 @@ class KafkaBroker:
             lambda: self._list_offsets(subject, topics, specs, isolation),
         )
         return {
-            tp: self._position(tp, listed.offset, listed.leader_epoch)
+            tp: None
+            if listed.offset == _NO_OFFSET
+            else OffsetAndEpoch(listed.offset, listed.leader_epoch)
             for tp, listed in answers.items()
         }
-
-    def _position(
-        self, tp: TopicPartition, offset: int, epoch: int | None
-    ) -> OffsetAndEpoch | None:
-        if offset < _NO_OFFSET:
-            raise self._questions.unreachable("an offset", str(tp), f"{offset} is no offset")
-        return None if offset == _NO_OFFSET else OffsetAndEpoch(offset, epoch)
 
     def _require_position(
         self, tp: TopicPartition, position: OffsetAndEpoch | None
@@ -374,6 +373,9 @@ class KafkaBroker:
         for tp, listed in answers.items():
             if isinstance(listed, KafkaException):
                 raise self._questions.error_for(subject, tp.topic, listed.args[0])
+            # librdkafka's result of a request whose connection broke has no offset and no error
+            if listed.offset < _NO_OFFSET:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return answers
 
     def _refusal(self, error: KafkaError) -> str:

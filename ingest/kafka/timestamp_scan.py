@@ -16,6 +16,7 @@ from windrow.ingest.kafka.error_codes import END, PASSING
 from windrow.ingest.kafka.timeouts import IDLE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
+from windrow.ingest.waiting import waiting_for
 
 OnStall = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
 """Raises the reason why a scan can't go on; returns if it can.
@@ -62,7 +63,8 @@ def scan(
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, start)])
     position, size = start, _FIRST
     while position < stop:
-        chunk, position = _chunk(consumer, tp, (start, position, stop), size, on_stall)
+        with waiting_for(f"the timestamps of {tp} from offset {position} on"):
+            chunk, position = _chunk(consumer, tp, (start, position, stop), size, on_stall)
         if chunk.offsets.size:
             yield chunk
         size = min(2 * size, _MOST)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,14 +55,14 @@ _OTHER_FORMS = ("windrow_ledger_", "windrow_facts")
 """The beginnings of the names of tables that other versions of windrow made."""
 
 _WRITES = "windrow_writes"
-_NAMES = {
+NAME_QUERIES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
     "postgresql": (
         "SELECT relname::text FROM pg_class WHERE relname LIKE 'windrow_%%' AND relkind = 'r' AND"
         " pg_table_is_visible(oid)"
     ),
 }
-"""The queries for the names of the existing tables."""
+"""The queries for the names of the existing tables, by the kind of database that a ledger is in."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Database:
                 yield connection
 
     def _has_table(self, connection: Connection) -> bool:
-        names = set(connection.exec_driver_sql(_NAMES[connection.dialect.name]).scalars())
+        names = set(connection.exec_driver_sql(NAME_QUERIES[connection.dialect.name]).scalars())
         if self.file is not None and "windrow_tables" in names:
             raise SpecError(
                 f"The file {self.name} holds tables of a sink; a ledger has one for itself",
@@ -149,7 +149,9 @@ class Database:
     def _explain_errors(self) -> Iterator[None]:
         """Converts SQLAlchemy's errors to windrow's. `--debug` shows the original."""
         try:
-            yield
+            # a lock of a file is waited for in `_begin`
+            with nullcontext() if self.file else waiting_for(f"the ledger {self.name}"):
+                yield
         except DBAPIError as error:
             # this very class means "not a database" or "malformed" for SQLite
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":

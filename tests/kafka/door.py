@@ -13,24 +13,19 @@ LIMIT = 60
 
 
 class _Passage(socketserver.BaseRequestHandler):
-    """Forwards one connection in both directions."""
+    """Carries one connection."""
 
     def handle(self) -> None:
         server = self.server
         assert isinstance(server, _Port)
-        with socket.create_connection(server.inner, LIMIT) as inner:
-            inner.settimeout(None)
-            back = threading.Thread(target=_pass, args=(inner, self.request), daemon=True)
-            back.start()
-            _pass(self.request, inner)
-            back.join(LIMIT)
+        server.door.carry(self.request)
 
 
 class _Port(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
-    inner: tuple[str, int]
+    door: Door
 
 
 def _pass(source: socket.socket, target: socket.socket) -> None:
@@ -53,10 +48,9 @@ class Door:
         """Opens the port.
 
         Args:
-            bootstrap: the broker's own address.
+            bootstrap: the broker's own address; for another server also the path of its socket.
         """
-        host, _, port = bootstrap.rpartition(":")
-        self._inner = (host, int(port))
+        self._inner = bootstrap
         self._address = ("127.0.0.1", 0)
         self.open()
 
@@ -68,7 +62,7 @@ class Door:
     def open(self) -> None:
         """Opens the port with the same number as before."""
         self._port = _Port(self._address, _Passage)
-        self._port.inner = self._inner
+        self._port.door = self
         self._address = ("127.0.0.1", self._port.server_address[1])
         self._serving = threading.Thread(target=self._port.serve_forever, args=(0.05,), daemon=True)
         self._serving.start()
@@ -78,3 +72,22 @@ class Door:
         self._port.shutdown()
         self._port.server_close()
         self._serving.join(LIMIT)
+
+    def carry(self, client: socket.socket) -> None:
+        """Forwards one connection in both directions until it is closed."""
+        with self.connect() as inner:
+            back = threading.Thread(target=_pass, args=(inner, client), daemon=True)
+            back.start()
+            _pass(client, inner)
+            back.join(LIMIT)
+
+    def connect(self) -> socket.socket:
+        """Returns a new connection to the server behind the port."""
+        if self._inner.startswith("/"):
+            inner = socket.socket(socket.AF_UNIX)
+            inner.connect(self._inner)
+            return inner
+        host, _, port = self._inner.rpartition(":")
+        inner = socket.create_connection((host, int(port)), LIMIT)
+        inner.settimeout(None)
+        return inner

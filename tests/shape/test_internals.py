@@ -92,6 +92,7 @@ NAMES = {
         "pandera.polars:Check._check_fn",
     },
     ("pyiceberg", "0.12", "ingest/sinks/iceberg/pyiceberg_internals.py"): {
+        "pyiceberg.catalog.rest:RestCatalog.__init__._session",
         "pyiceberg.catalog.sql:SqlCatalog._convert_orm_to_iceberg",
         "pyiceberg.catalog.sql:SqlCatalog._load_file_io",
         "pyiceberg.table:Table._do_commit",

@@ -15,9 +15,11 @@ from tests.full_disk import files_end_at
 from tests.sinks.delta.world import DeltaWorld
 from tests.sinks.files.world import FilesWorld
 from tests.sinks.iceberg.world import IcebergWorld
+from tests.sinks.worlds import SINKS, world_of
 from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import plan, stage_split, staged_receipt, window
 
 pytestmark = pytest.mark.slow
@@ -123,3 +125,31 @@ def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, ro
             stage_split(stager, letters, split, dead=True)
         stager.discard()
         letters.discard()
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_file_that_cannot_be_finished(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """An error that comes when a file gets its name is told; the clean-up raises no other."""
+    world = world_of(kind)
+    server = request.getfixturevalue(world.server) if world.server else None
+    sink = world.sink_at(world.new_location(tmp_path, server))
+    sink.prepare()
+    planned, finish, finished = plan(sink, 0), Place.finish, list[str]()
+
+    def finish_letters_alone(folder: Place, path: str, **options: Any) -> int:
+        if finished:
+            raise UnreachableError("the disk is gone", "stage", "Run the window again.")
+        finished.append(path)
+        return finish(folder, path, **options)
+
+    monkeypatch.setattr(Place, "finish", finish_letters_alone)
+    split = planned.splits[0]
+    stager = sink.stager(planned, 0, "a1")(split)
+    letters = sink.dead_letters.stager(planned, 0, "a1")(split)
+    with pytest.raises(UnreachableError, match="the disk is gone"):
+        stage_split(stager, letters, split, dead=True, keyed=sink.capabilities.mode == "upsert")
+    stager.discard()
+    letters.discard()

@@ -129,7 +129,7 @@ def _sha256(folder: Place, path: str) -> str:
         raise UnreachableError(
             f"the file {path} can't be read: {error}",
             "commit",
-            "Check the table's storage and rights.",
+            "Check the table's storage and rights, then run this again.",
         ) from error
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
@@ -25,8 +26,8 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, reveal_secrets
-from windrow.ingest.sinks.iceberg.pyiceberg_internals import DatabaseCatalog
-from windrow.ingest.sinks.kit import STORE_WAITS, retry
+from windrow.ingest.sinks.iceberg.pyiceberg_internals import DatabaseCatalog, limit_requests
+from windrow.ingest.sinks.kit import STORE_WAITS, retry, waiting_for
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
@@ -77,7 +78,9 @@ def load(catalog_table: CatalogTable) -> Table | None:
     if catalog_is_missing(catalog_table):
         return None
     try:
-        return open_catalog(catalog_table).load_table(catalog_table.table)
+        catalog = open_catalog(catalog_table)
+        with waiting_for(f"the Iceberg catalog of {catalog_table.location}"):
+            return catalog.load_table(catalog_table.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (SpecError, UnreachableError):
@@ -130,9 +133,12 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
     try:
         # If two processes create the catalog's own tables at once, one of them gets an error and
         # finds the tables at its next try.
-        catalog = retry(
-            lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}), may_pass, STORE_WAITS
-        )
+        with waiting_for(f"the Iceberg catalog {where}"):
+            catalog = retry(
+                lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}),
+                may_pass,
+                STORE_WAITS,
+            )
     except Exception as error:  # noqa: BLE001
         if not may_pass(error):
             raise SpecError(
@@ -145,6 +151,8 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
             "setup",
             "Check that it answers, and the rights, then run again.",
         ) from None
+    if isinstance(catalog, RestCatalog):
+        limit_requests(catalog)
     return _without_connection(catalog) if isinstance(catalog, SqlCatalog) else catalog
 
 

@@ -34,6 +34,7 @@ from windrow.ingest.sinks.kit import (
     Evolve,
     allowed_changes,
     retry,
+    waiting_for,
 )
 
 _PARTITION_FIELD = 1000
@@ -145,7 +146,10 @@ def create_table(
 
     def create_if_missing() -> None:
         if load(catalog_table) is None:
-            with suppress(TableAlreadyExistsError):
+            with (
+                suppress(TableAlreadyExistsError),
+                waiting_for(f"the Iceberg catalog of {catalog_table.location}"),
+            ):
                 _create(catalog_table, column, columns, owner)
 
     try:

@@ -6,8 +6,10 @@ change them. `tests/shape/test_internals.py` fails if a name is gone.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -46,6 +48,16 @@ class SingleCommit(Transaction):
         uuid = AssertTableUUID(uuid=self.table_metadata.table_uuid)
         requirements = (*self._requirements, uuid)
         self._table._do_commit(updates=self._updates, requirements=requirements)  # noqa: SLF001
+
+
+REQUEST_SECONDS = 60.0
+"""The seconds in which a REST catalog must connect, and then begin to answer."""
+
+
+def limit_requests(catalog: RestCatalog) -> None:
+    """Gives each request of a catalog a time limit. PyIceberg's requests have none."""
+    session = catalog._session  # noqa: SLF001
+    session.request = partial(session.request, timeout=REQUEST_SECONDS)  # type: ignore[method-assign]
 
 
 class DatabaseCatalog(SqlCatalog):

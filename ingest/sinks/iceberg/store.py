@@ -298,8 +298,8 @@ class IcebergState(PagedState):
                 f"the manifests of the table {self._store.location} can't be read:"
                 f" {type(error).__name__}",
                 "setup",
-                "Check the storage. If a file in its folder metadata is damaged or gone, restore it"
-                " from a backup. Nothing was committed.",
+                "Nothing was committed. Check the storage, then run this again. If a file in its"
+                " folder metadata is damaged or gone, restore it from a backup.",
             ) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:

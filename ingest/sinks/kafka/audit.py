@@ -47,6 +47,7 @@ from windrow.ingest.sinks.kit import (
     hash_rows,
     parse_json,
     read_receipt,
+    waiting_for,
 )
 
 Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
@@ -376,22 +377,12 @@ class KafkaAudit:
                 `PATIENCE_SECONDS`.
         """
         consumer.assign([ck.TopicPartition(span.topic, span.partition, span.first)])
-        position, moved = span.first, time.monotonic()
+        position = span.first
         while position <= span.last:
-            for message in poll_messages(consumer, POLL_SECONDS):
-                position, moved = (
-                    self._next_position(message, span.topic, position),
-                    time.monotonic(),
-                )
+            for message in _poll_until_some(consumer, span, position):
+                position = self._next_position(message, span.topic, position)
                 if message.error() is None and cast("int", message.offset()) <= span.last:
                     yield message
-            if time.monotonic() - moved > PATIENCE_SECONDS:
-                raise UnreachableError(
-                    f"{span.topic}[{span.partition}] can't be read to {span.last}, only to"
-                    f" {position}",
-                    "check",
-                    "Check whether its broker runs, and whether a transaction is open in it.",
-                )
 
     def _next_position(self, message: ck.Message, topic: str, position: int) -> int:
         """Returns the offset to read next, after a message or an event was taken."""
@@ -484,3 +475,24 @@ def _spans(control: ControlState, window: str) -> list[OffsetSpan]:
             span, first=min(merged.first, span.first), last=max(merged.last, span.last)
         )
     return list(merged_spans.values())
+
+
+def _poll_until_some(
+    consumer: ck.Consumer, span: OffsetSpan, position: int
+) -> Sequence[ck.Message]:
+    """Returns the next messages and events; logs a message if there are none for a while.
+
+    Raises:
+        UnreachableError: none arrives for `PATIENCE_SECONDS`.
+    """
+    deadline, log = time.monotonic() + PATIENCE_SECONDS, f"{span.topic}[{span.partition}]"
+    with waiting_for(f"messages of {log} from offset {position} on"):
+        while time.monotonic() < deadline:
+            if messages := poll_messages(consumer, POLL_SECONDS):
+                return messages
+    raise UnreachableError(
+        f"{log} can't be read to {span.last}, only to {position}",
+        "check",
+        "Check whether its broker runs, and whether a transaction is open in it, then run this"
+        " again.",
+    )

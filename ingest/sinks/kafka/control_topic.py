@@ -29,6 +29,7 @@ from windrow.ingest.kafka.timeouts import LOOK_SECONDS, PATIENCE_SECONDS, POLL_S
 from windrow.ingest.kafka.timestamp_scan import scan_properties
 from windrow.ingest.sinks.kafka.control_records import ControlState
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
+from windrow.ingest.sinks.kit import waiting_for
 
 _POLL_MESSAGES = 500
 
@@ -123,7 +124,10 @@ class ControlTopic:
 
     def _read_on(self, state: ControlState, end: int, *, to_end: bool) -> None:
         state.is_complete, deadline = False, time.monotonic() + self.patience
-        with CLIENTS.of(self.admin).consumers(self.consumer).lend(self.name) as consumer:
+        with (
+            CLIENTS.of(self.admin).consumers(self.consumer).lend(self.name) as consumer,
+            waiting_for(f"the control topic {self.name} to be read"),
+        ):
             consumer.assign([ck.TopicPartition(self.name, 0, state.position)])
             while state.position < end:
                 batch = poll_messages(consumer, POLL_SECONDS)

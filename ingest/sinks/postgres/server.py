@@ -236,6 +236,14 @@ def refuse_unusable(url: ServerUrl) -> None:
         ) from None  # the driver's text may contain the password
 
 
+class _TellingConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that logs a message if the server takes long to answer."""
+
+    def wait(self, *args: Any, **options: Any) -> Any:
+        with waiting_for(lambda: f"the answer of the server at {self.info.host}"):
+            return super().wait(*args, **options)
+
+
 def _connect(url: ServerUrl) -> Connection:
     url_settings = conninfo.conninfo_to_dict(url.text)
     options = {
@@ -243,7 +251,7 @@ def _connect(url: ServerUrl) -> Connection:
         "client_encoding": "UTF8",
     }
     connect = partial(
-        Connection.connect,
+        _TellingConnection.connect,
         url.text,
         autocommit=True,
         prepare_threshold=None,
@@ -330,8 +338,7 @@ def commit(connection: Connection) -> None:
     Raises:
         psycopg.Error: the transaction wasn't committed, or no answer came.
     """
-    with waiting_for("the server's answer to COMMIT"):
-        cursor = connection.execute("COMMIT")
+    cursor = connection.execute("COMMIT")
     # the server answers COMMIT without an error even if the transaction had failed before
     if cursor.statusmessage != "COMMIT":
         raise psycopg.errors.TransactionRollback("the transaction was rolled back")

@@ -35,6 +35,7 @@ from windrow.ingest.kafka.timeouts import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.data_loss import REMOVED
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
+from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, log_waiting
 
 _REPLACED = "it was cut off and has grown again, so these offsets hold other messages now"
 
@@ -77,6 +78,7 @@ class Cursor:
         self._skip = skip
         self._last_error: KafkaError | None = None
         self._quiet_since: float | None = None
+        self._told_time = 0.0
         self._end = -1
         self._loss: KafkaError | None = None
         self._truncations = 0
@@ -162,15 +164,23 @@ class Cursor:
     def _advance(self, passed: int) -> None:
         """Moves the position on, if the client has passed more of the log.
 
+        Logs a message if it hasn't for a while.
+
         Raises:
             UnreachableError: the client hasn't moved within the stall limit.
         """
         if passed > self.position:
             self.position, self._quiet_since, self._truncations = passed, None, 0
-        elif self._quiet_since is None:
-            self._quiet_since = time.monotonic()
-        elif time.monotonic() - self._quiet_since > self._stall_seconds:
+            return
+        now = time.monotonic()
+        if self._quiet_since is None:
+            self._quiet_since, self._told_time = now, now + SECONDS - AGAIN_SECONDS
+        elif now - self._quiet_since > self._stall_seconds:
             self._raise_stalled()
+        elif now - self._told_time > AGAIN_SECONDS:
+            self._told_time = now
+            reason = "" if self._last_error is None else f": {self._error_text(self._last_error)}"
+            log_waiting(f"messages of {self._split.tp} from offset {self.position} on{reason}")
 
     def _event(self, error: KafkaError, offset: int) -> int:
         """Handles an event, and returns the offset up to which it shows the log was passed.

@@ -580,7 +580,7 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
 @pytest.mark.parametrize(
     ("table", "wait"),
     [
-        ("windrow.receipts", "the server's answer to COMMIT"),
+        ("windrow.receipts", "the answer of the server at"),
         ("orders", "the deferred triggers of .*/public.orders"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from tests.heard import hear_waits
 from tests.source.reader.clients import WAYS
 from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import (
@@ -218,6 +219,21 @@ def test_what_came_begins_the_stall_limit_anew(monkeypatch: pytest.MonkeyPatch) 
     play(cursor := Cursor(script, CLIENT, SPLIT, 60, raise_gone))
     assert list(clock) == []
     assert cursor.position == 12
+
+
+def test_a_log_from_which_nothing_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait for messages is logged after two seconds, and again, without secrets."""
+    clock = iter([0.0, 1.0, 3.0, 17.0, 19.0])
+    monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    error = KafkaError(KafkaError._TRANSPORT, "failed with hunter2")
+    script = Script(passed(10), passed(10), passed(10), error, passed(10))
+    with hear_waits() as heard:
+        play(Cursor(script, {**CLIENT, "sasl.password": "hunter2"}, SPLIT, 60, raise_gone))
+    told = [heard.get_nowait().getMessage() for _ in range(heard.qsize())]
+    assert told == [
+        "Waiting for messages of t[0] from offset 10 on",
+        "Waiting for messages of t[0] from offset 10 on: failed with ***",
+    ]
 
 
 @pytest.mark.parametrize("fetching", WAYS.values(), ids=WAYS)

@@ -228,10 +228,13 @@ class GrowingFile(Generic[File]):
         )
 
     def abandon(self) -> None:
-        """Closes the file without a result. On a full disk closing fails, as writing did."""
+        """Closes the file without a result. On a full disk closing fails, as writing did.
+
+        The file is closed already if an error came while it was finished.
+        """
         self._waiting.clear()
         with suppress(OSError, RuntimeError, pa.ArrowException):
-            if self._out is not None:
+            if self._out is not None and not self._out.closed:
                 self._writer.end()
                 self._out.close()
 

@@ -150,7 +150,9 @@ def explain_file_errors(path: str) -> Iterator[None]:
         if error.errno is None:
             raise _unreadable_error(path, error) from error
         raise UnreachableError(
-            f"{path}: {error.strerror}", "setup", "Check the table's storage and rights."
+            f"{path}: {error.strerror}",
+            "setup",
+            "Check the table's storage and rights, then run this again.",
         ) from error
 
 
