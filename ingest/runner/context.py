@@ -48,6 +48,7 @@ class Request(msgspec.Struct, frozen=True):
             that its rows may be there twice (`ownership.refuse_lost_receipt`).
         fresh_lookups: lookups ask the current versions, not the versions that the windows
             are pinned to.
+        try_again: poison pills of the window's messages are forgotten first.
         anyway: the window runs even if the pipeline is paused.
 
     Example:
@@ -66,6 +67,7 @@ class Request(msgspec.Struct, frozen=True):
     accept_fewer: bool = False
     accept_duplicates: bool = False
     fresh_lookups: bool = False
+    try_again: bool = False
     anyway: bool = False
 
 
