@@ -38,7 +38,6 @@ from windrow.ingest.runner.trial_process import (
     OPENING,
     OUT_OF_MEMORY,
     TRANSFORMING,
-    TrialEnd,
 )
 from windrow.ingest.waiting import waiting_for
 
@@ -51,7 +50,6 @@ SEARCH_SECONDS = 600
 
 _PROGRAM = "from windrow.ingest.runner.trial_process import main; main()"
 _STAGES = {DECODING: VALUE, TRANSFORMING: RULES}
-_TOO_LONG = f"The search for a message that killed it was ended after {SEARCH_SECONDS} seconds"
 _ENDED = "A process that was to decode its messages again couldn't"
 
 
@@ -198,15 +196,13 @@ def _trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | 
     )
 
     def try_range(split: Split) -> Death | None:
-        seconds = int(ends_at - time.monotonic())
-        if seconds < 1:
-            raise UnprovenError(_TOO_LONG)
+        seconds = max(1, int(ends_at - time.monotonic()))  # the trial ends itself after them
         with waiting_for(
             f"a process that decodes the offsets {split.start} to {split.stop - 1} of {split.tp} on"
             " trial: a worker died, and windrow looks for a message that kills it"
         ):
             connection.send((split, seconds))
-            return death_of(connection.recv(), memory)
+            return death_of(*connection.recv(), memory)
 
     try:
         child_connection.close()
@@ -220,24 +216,32 @@ def _trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | 
         connection.close()
 
 
-def death_of(end: TrialEnd, memory: int) -> Death | None:
+def death_of(state: int, start: int, stop: int, exit_code: int, memory: int) -> Death | None:
     """Returns the death that a trial ended with; None if it survived.
+
+    Args:
+        state: the trial's last state; see `run_trial` for this one and the others.
+        start: the first offset of its batch.
+        stop: the offset after the last one.
+        exit_code: its exit code.
+        memory: its limit of memory in bytes.
 
     Raises:
         UnprovenError: it took too long, or ended before it read anything, or it raised an error.
     """
-    code = end.exit_code
-    if (end.state, code) == (ENDED, 0):
+    if (state, exit_code) == (ENDED, 0):
         return None
-    if code == -signal.SIGALRM:
-        raise UnprovenError(_TOO_LONG)
+    if exit_code == -signal.SIGALRM:
+        raise UnprovenError(
+            f"The search for a message that kills it was ended after {SEARCH_SECONDS} seconds"
+        )
     reason = (
         f"more than {memory / (1 << 30):g} GiB of memory"
-        if code == OUT_OF_MEMORY
-        else f"exit code {code}"
-        if code >= 0
-        else f"signal {-code}, {signal.strsignal(-code)}"
+        if exit_code == OUT_OF_MEMORY
+        else f"exit code {exit_code}"
+        if exit_code >= 0
+        else f"signal {-exit_code}, {signal.strsignal(-exit_code)}"
     )
-    if code == FAILED or end.state == OPENING:
+    if exit_code == FAILED or state == OPENING:
         raise UnprovenError(f"{_ENDED} ({reason})")
-    return Death(end.start, end.stop, _STAGES.get(end.state, ""), reason)
+    return Death(start, stop, _STAGES.get(state, ""), reason)

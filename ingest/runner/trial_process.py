@@ -18,7 +18,6 @@ from mmap import mmap
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.plan import Split
@@ -34,28 +33,12 @@ FAILED, OUT_OF_MEMORY = 97, 98
 """Exit codes of a trial that raised an error, and of one that raised MemoryError."""
 
 
-class TrialEnd(msgspec.Struct, frozen=True):
-    """How a trial ended.
-
-    Attributes:
-        state: its last state.
-        start: the first offset of the batch that it was busy with.
-        stop: the offset after the last one.
-        exit_code: its exit code; negative: a signal.
-    """
-
-    state: int
-    start: int
-    stop: int
-    exit_code: int
-
-
 def main() -> None:
     """Runs trials until the driver closes its end of the connection, or dies.
 
     Its argument is the number of the connection's file. Over this come the task and the limit
     of memory in bytes, then a split and its limit in seconds for each trial. The answer to a
-    trial is a `TrialEnd`.
+    trial is the result of `run_trial`.
     """
     driver = Connection(int(sys.argv[1]))
     with suppress(EOFError):
@@ -66,7 +49,7 @@ def main() -> None:
             driver.send(run_trial(task, split, memory, seconds))
 
 
-def run_trial(task: SplitTask, split: Split, memory: int, seconds: int) -> TrialEnd:
+def run_trial(task: SplitTask, split: Split, memory: int, seconds: int) -> list[int]:
     """Runs one trial in a fork of this process.
 
     Args:
@@ -74,13 +57,17 @@ def run_trial(task: SplitTask, split: Split, memory: int, seconds: int) -> Trial
         split: the range.
         memory: the limit of memory in bytes.
         seconds: the limit of time.
+
+    Returns:
+        Its last state, the first offset of the batch that it was busy with, the offset after
+        the last one, and its exit code; a negative one is a signal.
     """
     progress = memoryview(mmap(-1, 24)).cast("q")  # shared with the fork
     process_id = os.fork()
     if process_id == 0:
         _decode_and_exit(task, split, progress, memory, seconds)
     exit_code = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
-    return TrialEnd(*progress, exit_code)
+    return [*progress, exit_code]
 
 
 def _decode_and_exit(
@@ -105,7 +92,7 @@ def decode_range(task: SplitTask, split: Split, progress: memoryview[int]) -> No
     Args:
         task: the task of the range.
         split: the range.
-        progress: gets state, start and stop, as in `TrialEnd`.
+        progress: gets the state and the offsets; see `run_trial`.
     """
     decode, transform = task.decoder.open(), task.transform.open()
 

@@ -45,7 +45,7 @@ def forked_trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], De
         try:
             # this process may have more than a worker's memory, without a message
             trial = run_trial(task, split, max(memory, 1 << 40), 60)
-            return poison_search.death_of(trial, memory)
+            return poison_search.death_of(*trial, memory)
         finally:
             gc.unfreeze()
 

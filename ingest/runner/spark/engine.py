@@ -93,8 +93,8 @@ class SparkEngine:
         size = MEMORY_SIZE.fullmatch(settings.get("spark.executor.pyspark.memory", "").lower())
         if size is None:
             return None
-        cores = int(settings.get("spark.executor.cores", "1"))
-        return (int(size[1]) << 10 * (1 + "kmgtp".index(size[2] or "m"))) // cores
+        size_bytes = int(size[1]) << 10 * (1 + "kmgtp".index(size[2] or "m"))
+        return size_bytes // int(settings.get("spark.executor.cores", "1"))
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs the task for each split. Without splits, Spark isn't started."""
