@@ -276,8 +276,8 @@ def _task(
         dead,
         late_bins,
         keyed,
-        attempt.poison_pills,
         progress,
+        attempt.poison_pills,
     )
 
 

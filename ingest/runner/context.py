@@ -48,8 +48,8 @@ class Request(msgspec.Struct, frozen=True):
             that its rows may be there twice (`ownership.refuse_lost_receipt`).
         fresh_lookups: lookups ask the current versions, not the versions that the windows
             are pinned to.
-        try_again: poison pills of the window's messages are forgotten first.
         anyway: the window runs even if the pipeline is paused.
+        try_again: poison pills of the window's messages are forgotten first.
 
     Example:
         import windrow
@@ -67,8 +67,8 @@ class Request(msgspec.Struct, frozen=True):
     accept_fewer: bool = False
     accept_duplicates: bool = False
     fresh_lookups: bool = False
-    try_again: bool = False
     anyway: bool = False
+    try_again: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):

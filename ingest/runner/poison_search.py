@@ -153,7 +153,7 @@ def _killers(
         RefusedError: a batch of messages can't be unpacked.
     """
     killer = None
-    with _trials(task, memory) as try_range:
+    with open_trials(task, memory) as try_range:
         for split in splits:
 
             def death_in(start: int, stop: int) -> Death | None:
@@ -181,7 +181,7 @@ def _killers(
 
 
 @contextmanager
-def _trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | None]]:
+def open_trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | None]]:
     """Starts a `runner.trial_process`; yields the function that runs a trial in it."""
     ends_at = time.monotonic() + SEARCH_SECONDS
     connection, child_connection = Pipe()
@@ -202,7 +202,7 @@ def _trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | 
             " trial: a worker died, and windrow looks for a message that kills it"
         ):
             connection.send((split, seconds))
-            return death_of(*connection.recv(), memory)
+            return death_of(memory, *connection.recv())
 
     try:
         child_connection.close()
@@ -216,15 +216,15 @@ def _trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | 
         connection.close()
 
 
-def death_of(state: int, start: int, stop: int, exit_code: int, memory: int) -> Death | None:
+def death_of(memory: int, state: int, start: int, stop: int, exit_code: int) -> Death | None:
     """Returns the death that a trial ended with; None if it survived.
 
     Args:
-        state: the trial's last state; see `run_trial` for this one and the others.
+        memory: its limit of memory in bytes.
+        state: its last state; see `run_trial` for this one and the others.
         start: the first offset of its batch.
         stop: the offset after the last one.
         exit_code: its exit code.
-        memory: its limit of memory in bytes.
 
     Raises:
         UnprovenError: it took too long, or ended before it read anything, or it raised an error.

@@ -112,8 +112,8 @@ class SplitTask:
             micro-batch.
         keyed: True if the table has a primary key. Then changes are staged, which are rows
             and deletes (`ingest.schema.row_changes`).
-        poison_pills: the messages that are left out, and become dead letters.
         progress: reports how far the task has read.
+        poison_pills: the messages that are left out, and become dead letters.
     """
 
     reader: Reader
@@ -123,8 +123,8 @@ class SplitTask:
     dead: StagerFactory
     late_bins: LateBins | None = None
     keyed: bool = False
-    poison_pills: tuple[PoisonPill, ...] = ()
     progress: ReadProgress = field(default_factory=ReadProgress)
+    poison_pills: tuple[PoisonPill, ...] = ()
 
     def __call__(self, split: Split) -> Staged:
         """Reads, decodes, transforms and stages one split, in batches to limit memory."""

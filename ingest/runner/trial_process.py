@@ -102,12 +102,17 @@ def decode_range(task: SplitTask, split: Split, progress: memoryview[int]) -> No
         progress[0] = TRANSFORMING
         return transform(decoded, messages)
 
+    def keep(batch: pa.RecordBatch) -> bool:
+        batches.append(batch)
+        return True
+
+    batches = list[pa.RecordBatch]()
     judge_others, position = leaving_out(task.poison_pills, split, judge), split.start
     while position < split.stop:
         progress[0], progress[1], progress[2] = READING, position, split.stop
-        batches = list[pa.RecordBatch]()
+        batches.clear()
         rest = Split(split.topic, split.partition, position, split.stop, None, split.stop_epoch)
-        read_until(task.reader, rest, lambda batch: batches.append(batch) is None)  # noqa: B023
+        read_until(task.reader, rest, keep)
         if not batches:
             break
         offsets = batches[0]["offset"]

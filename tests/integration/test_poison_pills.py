@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import DeadWorkerError, RefusedError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark.engine import SparkEngine
@@ -92,30 +94,31 @@ def test_a_message_that_stops_to_kill(setup: PipelineSetup, spark: SparkSession)
 
 
 @pytest.mark.long
-def test_a_batch_that_is_a_bomb(setup: PipelineSetup) -> None:
+def test_a_batch_that_is_a_bomb(setup: PipelineSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that unpacks to more memory than a worker has is refused with its offsets.
 
-    None of its messages is left out, nor any beside it.
+    None of its messages is left out, nor any beside it. The window is far longer than what is
+    read to plan it.
     """
 
     class Lost(LocalEngine):
-        def run(self, *_: object) -> object:
+        def run(self, *_: object) -> Iterator[Staged]:
             raise DeadWorkerError("The worker died", "stage", "Run the window again.")
 
         def worker_memory(self) -> int:
-            return (2 << 30) + (1 << 29)
+            return (2 << 30) + (1 << 28)
 
-    bomb = [Put(b" " * (300 << 20), millis(1, 1), 0) for _ in range(3)]
-    config = {
-        "compression.type": "gzip",
-        "message.max.bytes": 1_000_000_000,
-        "linger.ms": 2000,
-        "batch.size": 2_000_000_000,
-    }
-    produce(setup.bootstrap, setup.topic, bomb, config)
-    produce(setup.bootstrap, setup.topic, [Put(thing(7), millis(1, 2), 0)])
-    produce(setup.bootstrap, setup.topic, [Put(thing(8), millis(2), 0)])
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # each more reserves memory that it doesn't need
+    bomb = Put(b" " * (600 << 20), millis(1, 30), 0)
+    config = {"compression.type": "gzip", "message.max.bytes": 1_000_000_000}
+    for puts in (
+        [Put(thing(i), millis(1, i - 6), 0) for i in range(7, 37)],
+        [bomb],
+        [Put(thing(i), millis(1, i), 0) for i in range(38, 60)],
+        [Put(thing(i), millis(2, i - 60), 0) for i in range(60, 90)],
+    ):
+        produce(setup.bootstrap, setup.topic, puts, config)
     pipeline = assemble(setup.spec(), Lost())
-    with pytest.raises(RefusedError, match="from offset 7 to 9 can't be read"):
+    with pytest.raises(RefusedError, match="from offset 37 to 37 can't be read"):
         run(pipeline, setup.window(1), Request("r"))
     assert pipeline.ledger.poison_pills("things") == []

@@ -35,7 +35,7 @@ KILLER = 2
 
 @contextmanager
 def forked_trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], Death | None]]:
-    """Runs trials in forks of this process; see `poison_search._trials`.
+    """Runs trials in forks of this process; see `poison_search.open_trials`.
 
     A fork never garbage-collects objects of this process, as in `tests.forked`.
     """
@@ -45,7 +45,7 @@ def forked_trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], De
         try:
             # this process may have more than a worker's memory, without a message
             trial = run_trial(task, split, max(memory, 1 << 40), 60)
-            return poison_search.death_of(*trial, memory)
+            return poison_search.death_of(memory, *trial)
         finally:
             gc.unfreeze()
 
@@ -54,7 +54,7 @@ def forked_trials(task: SplitTask, memory: int) -> Iterator[Callable[[Split], De
 
 @pytest.fixture(autouse=True)
 def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poison_search, "_trials", forked_trials)
+    monkeypatch.setattr(poison_search, "open_trials", forked_trials)
 
 
 @pytest.fixture

@@ -90,11 +90,12 @@ class SparkEngine:
         None if `spark.executor.pyspark.memory` isn't set. Spark divides it among the cores.
         """
         settings = session_of(self._spark()).conf
-        size = MEMORY_SIZE.fullmatch(settings.get("spark.executor.pyspark.memory", "").lower())
+        text = str(settings.get("spark.executor.pyspark.memory", ""))
+        size = MEMORY_SIZE.fullmatch(text.lower())
         if size is None:
             return None
         size_bytes = int(size[1]) << 10 * (1 + "kmgtp".index(size[2] or "m"))
-        return size_bytes // int(settings.get("spark.executor.cores", "1"))
+        return size_bytes // int(str(settings.get("spark.executor.cores", "1")))
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs the task for each split. Without splits, Spark isn't started."""
