@@ -132,10 +132,14 @@ def find_poison_pills(
         with open_task(pipeline, attempt) as task:
             pills = tuple(
                 record_poison_pill(
-                    pipeline.ledger, attempt.plan, split, offset, (death.stage, death.reason), now
+                    pipeline.ledger,
+                    attempt.plan,
+                    split,
+                    offset,
+                    (death.stage, death.reason),
+                    pipeline.now(),
                 )
                 for offset, death, split in _killers(task, attempt.readable, memory or MEMORY)
-                for now in (pipeline.now(),)
             )
     except UnprovenError as unproven:
         trouble.message += f". {unproven}"

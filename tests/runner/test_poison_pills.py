@@ -273,4 +273,5 @@ def test_two_runs_search_at_once(
     assert result.recovered
     assert result.committed.receipt.attempt == others[0].committed.receipt.attempt
     assert pipeline.ledger.poison_pills("things") == records
+    assert records[0].number == 0
     assert_exactly_once(desk, pipeline)

@@ -93,7 +93,7 @@ def test_the_last_death_counts_towards_no_other_offset() -> None:
     """A message that stops to kill after its first death alone is not found."""
     trials = Trials({7}, deaths_left=2)
     with pytest.raises(UnprovenError):
-        list(find_killers(trials, 7, STOP))
+        list(find_killers(trials, 7, 8))
 
 
 @given(OFFSETS, st.integers(1, STOP))
