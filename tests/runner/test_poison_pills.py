@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pytest
 
-from tests.contracts.source_desk import SourceDesk, hour, minutes
+from tests.contracts.source_desk import PlainDecoder, SourceDesk, hour, minutes
 from tests.integration.poisonous import Poisonous, Way
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DeadLetterLimitError, DeadWorkerError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.ledger_records import PoisonPill
 from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.runner import poison_search
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.poison_pills import POISON_PILL
@@ -27,7 +30,7 @@ from windrow.ingest.runner.poison_search import Death
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.runner.trial_process import run_trial
-from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.engine import LocalEngine, WorkerDiedError
 from windrow.ingest.transform.chain import Chain
 
 KILLER = 2
@@ -115,6 +118,40 @@ def test_a_poison_pill_is_left_out(desk: SourceDesk, tp: TopicPartition) -> None
     assert "signal 9, Killed" in dead["detail"]
     assert desk.run(pipeline, 1)[0].committed.receipt.warnings == ()
     assert desk.verdict().ok
+
+
+@dataclass(frozen=True)
+class DeadlyDecoder(PlainDecoder):
+    """A decoder that kills its process at one message, except the test's.
+
+    Attributes:
+        test_process: the process of the test; see `Poisonous`.
+    """
+
+    test_process: int = 0
+
+    def open(self) -> Decode:
+        """Returns a function that decodes, or dies."""
+        decode = super().open()
+
+        def decode_or_die(messages: pa.RecordBatch) -> Decoded:
+            if KILLER in messages["offset"].to_pylist():
+                if os.getpid() == self.test_process:
+                    raise WorkerDiedError
+                os.kill(os.getpid(), signal.SIGKILL)
+            return decode(messages)
+
+        return decode_or_die
+
+
+def test_a_decoder_that_dies(desk: SourceDesk, tp: TopicPartition) -> None:
+    """A message at which the decoder dies becomes a dead letter of the stage value."""
+    pipeline = pipeline_of(desk, tp, {})
+    decoder = DeadlyDecoder(pipeline.columns(), os.getpid())
+    run_first(replace(pipeline, decoder=lambda: decoder))
+    assert desk.sink is not None
+    (dead,) = desk.sink.read_dead(hour(0)).to_pylist()
+    assert (dead["_offset"], dead["stage"]) == (KILLER, "value")
 
 
 @pytest.mark.long
