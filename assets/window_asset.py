@@ -118,6 +118,13 @@ class OnCommitted(DeadReplayConfig):
         ),
     )
 
+    try_again: bool = Field(
+        default=False,
+        description=(
+            "Decode messages again that are left out because they killed a process before."
+        ),
+    )
+
     def refuse_without_partitions(
         self, context: dg.AssetExecutionContext, spec: PipelineSpec
     ) -> None:
@@ -175,6 +182,7 @@ class OnCommitted(DeadReplayConfig):
             replace=self.on_committed == "replace",
             accept_fewer=self.accept_fewer,
             fresh_lookups=self.fresh_lookups,
+            try_again=self.try_again,
         )
         yield from run_windows(
             pipeline, windows, request, progress_log(context), pass_over_refused(pipeline)

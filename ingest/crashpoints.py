@@ -48,10 +48,15 @@ SplitPoint = Literal[
     "split.after",
 ]
 # after a window is committed to one of its tables, before the next
+PoisonPoint = Literal[
+    # before and after a poison pill that has died twice is recorded in the ledger
+    "poison.before",
+    "poison.after",
+]
 RoutePoint = Literal["commit.between"]
 # on the executor, after a batch of the function's rows is staged
 TransformPoint = Literal["transform.middle"]
-CrashPoint = RunPoint | DeadTopicPoint | SplitPoint | RoutePoint | TransformPoint
+CrashPoint = RunPoint | DeadTopicPoint | SplitPoint | PoisonPoint | RoutePoint | TransformPoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
 """The crash points of every run."""

@@ -16,6 +16,7 @@
     │   ├── UnstorableRowsError         rows that the table can't hold: they become dead letters
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
+    │   ├── DeadWorkerError        a task's worker died: the driver looks for a poison pill
     │   ├── LostConnectionError    surely nothing was written: try again at once
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again
     ├── NotClosedError       exit 4   the window is not over yet: run it later
@@ -365,6 +366,10 @@ class LostConnectionError(UnreachableError):
 
     The change was not sent, or the server rolled it back.
     """
+
+
+class DeadWorkerError(UnreachableError):
+    """A task's worker died, or ran out of memory. A message may be the cause, or the machine."""
 
 
 class OutcomeUnknownError(UnreachableError):

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.ingest.admin.chosen_dead_letters import Chosen, dead_letters_of, messages_of
 from windrow.ingest.admin.edit_function import Edit, Mask, apply_edits
@@ -54,6 +55,7 @@ from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unpla
 from windrow.ingest.runner.attempts import pins_now
 from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wrong_place
+from windrow.ingest.runner.poison_pills import POISON_PILL
 from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import IgnoredFields, stage_rows
 from windrow.ingest.runner.writer_schemas import decoder_for
@@ -376,6 +378,8 @@ class _Attempt:
         )
         if self.request.edit is not None:
             messages, tried, edited = apply_edits(dead_letters, messages, self.request.edit)
+        poisonous = pc.equal(dead_letters["reason"], POISON_PILL).to_numpy(zero_copy_only=False)
+        tried &= edited | ~poisonous  # unedited, it would kill this process
         work.keep(dead_letters.filter(pa.array(~tried)))
         dead_letters, messages, edited = (
             dead_letters.filter(pa.array(tried)),

@@ -51,6 +51,13 @@ FreshLookups = Annotated[
         ),
     ),
 ]
+TryAgain = Annotated[
+    bool,
+    typer.Option(
+        "--try-again",
+        help="Decode messages again that are left out because they killed a process before.",
+    ),
+]
 KeepGoing = Annotated[
     bool,
     typer.Option(

@@ -67,6 +67,7 @@ def run_named(
     due: bool,
     keep_going: bool,
     fresh_lookups: bool,
+    try_again: bool,
     request: str | None,
     anyway: bool,
 ) -> None:
@@ -82,6 +83,7 @@ def run_named(
         due: also run all due windows. The named windows must be closed.
         keep_going: continue after refused windows.
         fresh_lookups: as in `runner.context.Request`.
+        try_again: as in `runner.context.Request`.
         request: the id of the request; None: a new one.
         anyway: as in `runner.context.Request`.
     """
@@ -103,6 +105,7 @@ def run_named(
         request or f"command-{uuid.uuid4().hex}",
         accept_duplicates=accept_duplicates,
         fresh_lookups=fresh_lookups,
+        try_again=try_again,
         anyway=anyway,
     )
     # a committed window is reported without the schema, because loading the schema takes long
@@ -132,6 +135,7 @@ def replay_windows(
     accept_fewer: bool,
     keep_going: bool,
     fresh_lookups: bool,
+    try_again: bool,
     request: str | None,
     anyway: bool,
 ) -> None:
@@ -143,6 +147,7 @@ def replay_windows(
         replace=True,
         accept_fewer=accept_fewer,
         fresh_lookups=fresh_lookups,
+        try_again=try_again,
         anyway=anyway,
     )
     looking = assemble.assemble_to_look(spec, engine)

@@ -41,7 +41,7 @@ from sqlalchemy import (
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import Boundary, Label
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.ledger_records import Pause, RefusedWindow
+from windrow.ingest.model.ledger_records import Pause, PoisonPill, RefusedWindow
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.plan import Plan, Window
@@ -114,6 +114,11 @@ REBASE = Kind[Label, Boundary]("rebase", sortable, Boundary)
 """The boundary that a rebase recorded for the window that starts at the label."""
 
 PAUSE = Kind[int, Pause]("pause", lambda number: f"{number:019d}", Pause)
+POISON_PILL = Kind[PoisonPill, PoisonPill](
+    "poison-pill",
+    lambda pill: f"{pill.topic_id}/{pill.partition:010d}/{pill.offset:019d}/{pill.number:019d}",
+    PoisonPill,
+)
 MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
 """The number of the micro-batch that a request runs (`ports.ledger.Ledger.assign`)."""
 

@@ -22,6 +22,7 @@ from windrow.ingest.ledger.entries import (
     PAUSE,
     PINS,
     PLAN,
+    POISON_PILL,
     REBASE,
     RECEIPT,
     RECEIPT_TEXT,
@@ -34,7 +35,7 @@ from windrow.ingest.ledger.entries import (
 )
 from windrow.ingest.model.boundary import Boundary, Label, is_later, label_text
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.ledger_records import Pause, RefusedWindow
+from windrow.ingest.model.ledger_records import Pause, PoisonPill, RefusedWindow
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
@@ -200,6 +201,15 @@ class SqlLedger:
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
         with self.writing(pipeline_id) as entries:
             return entries.put_if_absent(PAUSE, pause.number, pause)
+
+    def poison_pills(self, pipeline_id: str) -> list[PoisonPill]:
+        with self._read_entries(pipeline_id) as entries:
+            records = entries.highest(POISON_PILL)  # of a message, the newest is the last
+        return list({(p.topic_id, p.partition, p.offset): p for p in records}.values())
+
+    def put_poison_pill(self, pipeline_id: str, pill: PoisonPill) -> PoisonPill:
+        with self.writing(pipeline_id) as entries:
+            return entries.put_if_absent(POISON_PILL, pill, pill)
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         with self.writing(pipeline_id) as entries:

@@ -40,9 +40,17 @@ class Engine(Protocol):
                 begun.
             BugError: a task raised an unexpected exception, or can't be pickled. The error
                 names the exception's type and place, never its text.
-            UnreachableError: the engine can't be started, a task ran out of memory, or its
-                worker died again and again.
+            DeadWorkerError: a task ran out of memory, or its worker died again and again.
+            UnreachableError: the engine can't be started.
         """
+
+
+@runtime_checkable
+class LimitsMemory(Protocol):
+    """An engine that may limit the memory of its workers."""
+
+    def worker_memory(self) -> int | None:
+        """Returns the bytes of memory that a worker may have; None if it has no limit."""
 
 
 class Reads(Protocol):

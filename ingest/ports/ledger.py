@@ -1,7 +1,8 @@
 """The ledger: put-if-absent storage of decisions about windows.
 
-A lost ledger can be rebuilt from receipts, except for pauses, refusals and writers' schemas.
-The registry still has the schemas, and receipts have their digests.
+A lost ledger can be rebuilt from receipts, except for pauses, refusals, poison pills and
+writers' schemas. The registry still has the schemas, and receipts have their digests. Poison
+pills are found again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from windrow.ingest.model.boundary import Boundary, Label
-from windrow.ingest.model.ledger_records import Pause, RefusedWindow
+from windrow.ingest.model.ledger_records import Pause, PoisonPill, RefusedWindow
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
@@ -121,6 +122,16 @@ class Ledger(Protocol):
 
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
         """Records a pause or its end, unless its number has a record; returns the recorded one."""
+
+    def poison_pills(self, pipeline_id: str) -> list[PoisonPill]:
+        """Returns the newest record of each message that was a poison pill."""
+
+    def put_poison_pill(self, pipeline_id: str, pill: PoisonPill) -> PoisonPill:
+        """Records a poison pill, or its end, unless its message and number have a record.
+
+        Returns:
+            The recorded one.
+        """
 
     def refuse(self, refused: RefusedWindow) -> None:
         """Records that a window was refused. It replaces an earlier refusal of the window."""

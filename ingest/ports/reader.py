@@ -44,11 +44,14 @@ class ReadPlan(msgspec.Struct, frozen=True):
         topics: the topics' ids in the plan, by name.
         on_loss: "skip" counts messages that retention or a truncation of the log has removed as
             skipped. Otherwise they are an error.
+        single_batches: whether to fetch Kafka's batches one at a time, each when the one before
+            is read.
     """
 
     cluster_id: str
     topics: dict[str, str]
     on_loss: OnLoss
+    single_batches: bool = False
 
 
 Take = Callable[[pa.RecordBatch], None]

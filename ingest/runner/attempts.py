@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -26,6 +26,7 @@ from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import label_text
+from windrow.ingest.model.ledger_records import PoisonPill
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Committed, Staged
@@ -62,6 +63,7 @@ class Attempt(msgspec.Struct, frozen=True):
         on_loss: what becomes of offsets that are gone from the log.
         readable: the splits that can still be read.
         pins: the version that each lookup asks.
+        poison_pills: the messages that are left out.
     """
 
     plan: Plan
@@ -71,6 +73,7 @@ class Attempt(msgspec.Struct, frozen=True):
     on_loss: OnLoss
     readable: tuple[Split, ...]
     pins: tuple[Pin, ...] = ()
+    poison_pills: tuple[PoisonPill, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -208,6 +211,18 @@ def results_of(
         )
 
 
+@contextmanager
+def open_task(pipeline: Pipeline, attempt: Attempt) -> Iterator[SplitTask]:
+    """Holds the lookups' versions, and yields a task of the window that runs on this machine.
+
+    Its reader fetches single batches.
+    """
+    with ExitStack() as open_lookups:
+        (versions,) = _open_lookups(pipeline, [attempt], open_lookups, 1)
+        transform = pinned(pipeline.transform(), versions)
+        yield _task(pipeline, attempt, transform, ReadProgress(attempt.id), single_batches=True)
+
+
 def _open_lookups(
     pipeline: Pipeline, job: Sequence[Attempt], open_lookups: ExitStack, splits: int
 ) -> list[dict[str, str]]:
@@ -234,11 +249,19 @@ def _open_lookups(
 
 
 def _task(
-    pipeline: Pipeline, attempt: Attempt, transform: Transform, progress: ReadProgress
+    pipeline: Pipeline,
+    attempt: Attempt,
+    transform: Transform,
+    progress: ReadProgress,
+    *,
+    single_batches: bool = False,
 ) -> SplitTask:
     plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
     reading = ReadPlan(
-        plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss
+        plan.stop.cluster_id,
+        {t.topic: t.topic_id for t in plan.stop.topics},
+        attempt.on_loss,
+        single_batches,
     )
     rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
     late_bins, keyed = (
@@ -254,6 +277,7 @@ def _task(
         late_bins,
         keyed,
         progress,
+        attempt.poison_pills,
     )
 
 

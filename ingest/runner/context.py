@@ -49,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
         fresh_lookups: lookups ask the current versions, not the versions that the windows
             are pinned to.
         anyway: the window runs even if the pipeline is paused.
+        try_again: poison pills of the window's messages are forgotten first.
 
     Example:
         import windrow
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, frozen=True):
     accept_duplicates: bool = False
     fresh_lookups: bool = False
     anyway: bool = False
+    try_again: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):

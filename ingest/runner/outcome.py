@@ -14,8 +14,8 @@ import msgspec
 from windrow.ingest import errors
 from windrow.ingest.errors import (
     BugError,
+    DeadWorkerError,
     Stage,
-    UnreachableError,
     WindrowError,
     foreign_exceptions,
 )
@@ -105,7 +105,7 @@ def as_error(failed: BaseException, split: Split) -> WindrowError:
                 " tasks at once."
             ),
         )
-        return UnreachableError(message, "stage", advice, split.topic, split.partition, split.start)
+        return DeadWorkerError(message, "stage", advice, split.topic, split.partition, split.start)
     return BugError.of(failed, "stage", split.topic, split.partition, split.start)
 
 

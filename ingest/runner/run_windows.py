@@ -25,9 +25,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
+    DeadWorkerError,
     IdentityError,
     NotClosedError,
     OutcomeUnknownError,
@@ -101,6 +104,8 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
+from windrow.ingest.runner.poison_pills import poison_pills_in
+from windrow.ingest.runner.poison_search import find_poison_pills
 from windrow.ingest.runner.progress import Progress, ReadProgress, ignore
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
@@ -425,6 +430,9 @@ def _begin(
         readable = readable_splits(now, plan, on_loss, replaced)
         generation = generations[plan.window]
         attempts.append(Attempt(plan, replaced, generation, name, on_loss, readable))
+    forget_at = pipeline.now() if request.try_again else None
+    for index, pills in enumerate(poison_pills_in(pipeline.ledger, plans, forget_at)):
+        attempts[index] = msgspec.structs.replace(attempts[index], poison_pills=pills)
     return committed, with_pins(pipeline, attempts, fresh=request.fresh_lookups)
 
 
@@ -436,7 +444,9 @@ def _read_job(
 ) -> Iterator[ReadAttempt]:
     """Runs one job of the engine over all splits of several attempts, and yields the results.
 
-    If the job fails with an UnreachableError, each attempt without results is run alone.
+    If the job fails with an UnreachableError, each attempt without results is run alone. If a
+    worker dies of a message of this attempt, the message is left out, and the attempt is run
+    again.
 
     Raises:
         PausedError: the pipeline was paused since the previous job.
@@ -459,6 +469,11 @@ def _read_job(
     for done, attempt in enumerate(job):
         attempt_splits = list(islice(results, len(attempt.readable)))
         if trouble is not None and len(attempt_splits) < len(attempt.readable):
+            if len(job) == 1 and isinstance(trouble, DeadWorkerError):
+                pills = attempt.poison_pills + find_poison_pills(pipeline, attempt, trouble)
+                next_attempt = msgspec.structs.replace(attempt, poison_pills=pills)
+                yield from _read_job(pipeline, [next_attempt], request, progress)
+                return
             if len(job) == 1 or not isinstance(trouble, UnreachableError):
                 raise trouble
             for later_attempt in job[done:]:
@@ -687,6 +702,11 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + held_back(plan)
         + find_unanswered(splits)
         + find_unwitnessed(plan)
+        + tuple(
+            f"{pill} is left out, a dead letter that was not decoded: it kills the process that"
+            " decodes it. A replay of the window with --try-again tries it again"
+            for pill in attempt.poison_pills
+        )
         + unselected_topics(pipeline, plan.start, newly=True)
         + expiring_messages(pipeline, plan.window.key, attempt.readable),
         partial=describe_losses(plan, splits)

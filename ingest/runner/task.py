@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
+from windrow.ingest.model.ledger_records import PoisonPill
 from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged, Staging
@@ -31,6 +32,7 @@ from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.runner.poison_pills import leaving_out
 from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.schema.messages import for_rows, in_calendar
 from windrow.ingest.schema.row_changes import changes, only_rows
@@ -111,6 +113,7 @@ class SplitTask:
         keyed: True if the table has a primary key. Then changes are staged, which are rows
             and deletes (`ingest.schema.row_changes`).
         progress: reports how far the task has read.
+        poison_pills: the messages that are left out, and become dead letters.
     """
 
     reader: Reader
@@ -121,6 +124,7 @@ class SplitTask:
     late_bins: LateBins | None = None
     keyed: bool = False
     progress: ReadProgress = field(default_factory=ReadProgress)
+    poison_pills: tuple[PoisonPill, ...] = ()
 
     def __call__(self, split: Split) -> Staged:
         """Reads, decodes, transforms and stages one split, in batches to limit memory."""
@@ -136,8 +140,16 @@ class SplitTask:
             rows, dead = self.rows(split), self.dead(split)
             counter = _SplitCounter(split, self.late_bins, self.keyed)
 
+            judge = leaving_out(
+                self.poison_pills,
+                split,
+                lambda messages: transform(
+                    checked_verdict(self.decoder, decode(messages)), messages
+                ),
+            )
+
             def take(messages: pa.RecordBatch) -> None:
-                decoded = transform(checked_verdict(self.decoder, decode(messages)), messages)
+                decoded = judge(messages)
                 counter.check(messages, decoded)
                 decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
                 counter.add(messages, decoded)

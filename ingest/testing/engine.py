@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 
 from windrow.ingest.client_cache import keeping
-from windrow.ingest.errors import UnreachableError
+from windrow.ingest.errors import DeadWorkerError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.outcome import outcome_of, result_of
@@ -47,14 +47,14 @@ def _outcome(packed: bytes, split: Split) -> str:
     """Returns the outcome of the first try that doesn't raise WorkerDiedError.
 
     Raises:
-        UnreachableError: all tries did.
+        DeadWorkerError: all tries did.
     """
     for _ in range(TRIES):
         try:
             return outcome_of(pickle.loads(packed), split)  # safe: pickled in `run`  # noqa: S301
         except WorkerDiedError:
             continue
-    raise UnreachableError(
+    raise DeadWorkerError(
         f"The worker died {TRIES} times",
         "stage",
         "Nothing was committed. Run the window again.",

@@ -20,7 +20,7 @@ import pytest
 from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.ledger_records import Pause, RefusedWindow
+from windrow.ingest.model.ledger_records import Pause, PoisonPill, RefusedWindow
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
@@ -495,6 +495,33 @@ class LedgerContract:
                 "abcd",
             )
         assert set(answers) == {reopen().pause(PIPELINE)}
+
+    def test_the_newest_record_of_a_poison_pill_counts(self, reopen: Callable[[], Ledger]) -> None:
+        """Records of a poison pill are put if absent, and of each message the newest one counts.
+
+        Runs that record the same message at once get one record.
+        """
+        assert reopen().poison_pills(PIPELINE) == []
+        pill = PoisonPill("t", "id", 3, 12, 0, True, "value", "signal 11, größe", hour_at(1))
+        with ThreadPoolExecutor(4) as pool:
+            searches = [
+                msgspec.structs.replace(pill, recorded_at=hour_at(hours)) for hours in range(4)
+            ]
+            answers = pool.map(lambda found: reopen().put_poison_pill(PIPELINE, found), searches)
+        (recorded,) = set(answers)
+        assert reopen().poison_pills(PIPELINE) == [recorded]
+        others = [
+            msgspec.structs.replace(pill, **different)
+            for different in ({"offset": 5}, {"partition": 2}, {"topic_id": "anew"})
+        ]
+        for other in others:
+            assert reopen().put_poison_pill(PIPELINE, other) == other
+        ended = msgspec.structs.replace(pill, number=1, left_out=False)
+        again = msgspec.structs.replace(pill, number=2, recorded_at=hour_at(9))
+        for record in (ended, again):
+            reopen().put_poison_pill(PIPELINE, record)
+        assert {*reopen().poison_pills(PIPELINE)} == {again, *others}
+        assert reopen().poison_pills("other") == []
 
     def test_a_refusal_lasts_until_the_commit(self, reopen: Callable[[], Ledger]) -> None:
         """The newest refusal of a window is kept until the window's receipt is recorded.

@@ -221,6 +221,7 @@ EXIT_CODES = {
     "DamagedError": 1,
     "DataLossError": 1,
     "DeadLetterLimitError": 1,
+    "DeadWorkerError": 3,
     "GridError": 1,
     "IdentityError": 1,
     "LostConnectionError": 3,

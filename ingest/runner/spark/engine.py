@@ -42,7 +42,7 @@ from windrow.ingest.runner.spark.jobs import (
     spark_errors_as,
     waited_for,
 )
-from windrow.ingest.runner.spark.pyspark_internals import range_splits
+from windrow.ingest.runner.spark.pyspark_internals import MEMORY_SIZE, range_splits
 from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
@@ -83,6 +83,19 @@ class SparkEngine:
         It may grow while executors start.
         """
         return parallelism(self._spark())
+
+    def worker_memory(self) -> int | None:
+        """Returns the bytes of address space that Spark gives to each Python worker.
+
+        None if `spark.executor.pyspark.memory` isn't set. Spark divides it among the cores.
+        """
+        settings = session_of(self._spark()).conf
+        text = str(settings.get("spark.executor.pyspark.memory", ""))
+        size = MEMORY_SIZE.fullmatch(text.lower())
+        if size is None:
+            return None
+        size_bytes = int(size[1]) << 10 * (1 + "kmgtp".index(size[2] or "m"))
+        return size_bytes // int(str(settings.get("spark.executor.cores", "1")))
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs the task for each split. Without splits, Spark isn't started."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
-from windrow.ingest.errors import Stage, UnreachableError
+from windrow.ingest.errors import DeadWorkerError, Stage, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.pickling import pickle_task
-from windrow.ingest.runner.spark.pyspark_internals import OTHER_PYTHON, SPARK_GONE
+from windrow.ingest.runner.spark.pyspark_internals import OTHER_PYTHON, SPARK_GONE, WORKER_DIED
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -103,7 +103,8 @@ def spark_errors_as(stage: Stage, message: str, advice: str) -> Iterator[None]:
         advice: the advice of the error.
 
     Raises:
-        UnreachableError: Spark raised an error; or the workers' Python differs from the
+        DeadWorkerError: a Python worker died, or the executor that it was on.
+        UnreachableError: Spark raised another error; or the workers' Python differs from the
             driver's.
     """
     from py4j.protocol import Py4JError  # imported here: it loads Spark
@@ -120,7 +121,8 @@ def spark_errors_as(stage: Stage, message: str, advice: str) -> Iterator[None]:
         if versions is not None:
             python = f"The workers have Python {versions[1]}, and the driver has {versions[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
-        raise UnreachableError(f"{message} ({error_name(failed)})", stage, advice) from failed
+        kind = DeadWorkerError if WORKER_DIED.search(error_text) else UnreachableError
+        raise kind(f"{message} ({error_name(failed)})", stage, advice) from failed
 
 
 def is_gone(failed: BaseException) -> bool:

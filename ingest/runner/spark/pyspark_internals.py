@@ -174,6 +174,12 @@ SPARK_GONE = re.compile(
 `SparkConnectGrpcException` is gRPC's own error, if no server answers.
 """
 
+MEMORY_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")
+"""Matches a size of memory in a property, in lower case: `512` and `512m` are mebibytes."""
+
+WORKER_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
+"""Matches errors of a job whose tasks lost their Python workers."""
+
 OTHER_PYTHON = re.compile(
     r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
 )

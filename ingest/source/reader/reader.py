@@ -83,6 +83,9 @@ _FORCED = {
 }
 """The properties that this reader's promises depend on; they override the user's."""
 
+_SINGLE_BATCHES = {"fetch.message.max.bytes": 1, "queued.min.messages": 1}
+"""Properties by which a fetch brings one batch of Kafka: a broker sends a first one whole."""
+
 _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
@@ -131,6 +134,8 @@ class KafkaReader:
                 checksum.
         """
         properties = reveal_secrets(self.properties)
+        if self.plan.single_batches:
+            properties = {**properties, **_SINGLE_BATCHES}
         client = IdentityCheck, frozenset(properties.items())
         identity = cast("IdentityCheck | None", take_client(client)) or IdentityCheck(properties)
         planned = (
