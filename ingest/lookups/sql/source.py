@@ -45,7 +45,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, req
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
 from windrow.ingest.settings.libpq import TCP
-from windrow.ingest.settings.secrets import Secret, read
+from windrow.ingest.settings.secrets import Secret, masked, read
 
 KEYS_A_QUESTION = 1000
 """Largest number of keys in one query."""
@@ -140,15 +140,17 @@ class SqlSource:
             _close(connection)
             raise
 
+    def _password(self) -> str | None:
+        return None if self.password is None else read(self.password, "from.password")
+
     def _engine(self) -> Engine:
         url = make_url(self.url)
         if self._dialect == "sqlite":
             file_uri = f"file:{quote(url.database or '')}"
             url = url.set(database=file_uri, query={"mode": "ro", "uri": "true"})
             return create_engine(url, poolclass=NullPool)
-        secret = None if self.password is None else read(self.password, "from.password")
         driver, extra = _DRIVERS[self._dialect]
-        url = url.set(drivername=driver, password=secret)
+        url = url.set(drivername=driver, password=self._password())
         connect_args: dict[str, Any] = {n: v for n, v in TCP.items() if n not in url.query}
         if self._dialect == "mysql":
             seconds = self.timeout / 1000
@@ -215,7 +217,8 @@ class SqlSource:
                 ) from None
             of_settings = state.startswith(_OF_SETTINGS)
             # only the first line: the driver may add the query and its values after it
-            line = str(error.orig).strip().partition("\n")[0][:200]
+            line = str(error.orig).strip().partition("\n")[0]
+            line = masked(line, [self._password() or ""])[:200]
             reason = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
                 raise SpecError(
