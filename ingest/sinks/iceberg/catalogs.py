@@ -117,8 +117,9 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
             shown = without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>"
             text = masked(text, [value], shown)
             # a server repeats the password alone
-            user = {"credential": value, "uri": value.partition("://")[2].rpartition("@")[0]}
-            text = masked(text, [unquote(user.get(name, "").partition(":")[2])])
+            of_uri = unquote(value.partition("://")[2].rpartition("@")[0])
+            user = {"credential": value, "uri": of_uri}.get(name, "")
+            text = masked(text, [user.partition(":")[2]])
     return text[:300]
 
 
