@@ -147,7 +147,7 @@ class Database:
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Converts SQLAlchemy's errors to windrow's. `--debug` shows the original."""
+        """Converts SQLAlchemy's errors to windrow's, whose own texts may repeat a request."""
         try:
             # a lock of a file is waited for in `_begin`
             with nullcontext() if self.file else waiting_for(f"the ledger {self.name}"):
@@ -159,19 +159,19 @@ class Database:
                     f"The ledger {self.name} is damaged: {self._reason(error)}",
                     "ledger",
                     LEDGER_ANEW,
-                ) from error
+                ) from None
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:
                 raise SpecError(
                     f"The ledger's server {self.name} isn't trusted: {self._reason(error)}",
                     "ledger",
                     advice,
-                ) from error
+                ) from None
             raise UnreachableError(
                 f"The ledger {self.name} can't be used: {self._reason(error)}",
                 "ledger",
                 _advice(error),
-            ) from error
+            ) from None
         except OSError as error:
             raise UnreachableError(
                 f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK

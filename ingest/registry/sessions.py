@@ -29,7 +29,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.http_timeouts import TimedBackend, start_try
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.logins import OidcLogin
-from windrow.ingest.settings.secrets import KeptSecrets, read
+from windrow.ingest.settings.secrets import KeptSecrets, masked, read
 from windrow.ingest.waiting import waiting_for
 
 MOST_BYTES = 4 << 20
@@ -134,7 +134,7 @@ def _request_token(login: OidcLogin, timeout: float) -> _Answer:
             return msgspec.convert(dict(written), _Answer, strict=False)
     except OAuthError as error:
         raise SpecError(
-            f"{provider} refuses the login: {to_printable(str(error.error))}",
+            f"{provider} refuses the login: {to_printable(masked(str(error.error), [secret]))}",
             "spec",
             "Check client_id, client_secret and scope there.",
         ) from None

@@ -10,6 +10,7 @@ this module, so it doesn't import a spec's models.
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import re
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, quote_plus
 
 import msgspec
 from msgspec import Meta
@@ -176,16 +178,45 @@ def written(value: object) -> object:
     return {"file": value.path} if isinstance(value, InFile) else value
 
 
-def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
-    """Replaces secrets in a text by a mask.
+_TOKEN = re.compile(r"\beyJ[\w-]{9,}[\w.-]*|(?<=\bBearer )[\w.~+/=-]{16,}")
+"""Matches a JWT, also the beginning of one, and a token in a header.
 
-    A secret of less than 6 characters is replaced only where it is a whole word: the
-    password "post" isn't a part of "postgres".
+A provider of tokens or a client makes them, so no setting knows them.
+"""
+
+
+def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
+    """Replaces secrets and tokens in a text by a mask.
+
+    Servers repeat requests in their errors, so a secret is replaced in the forms in which it is
+    sent, too: percent-encoded, as JSON, and in base64. A secret of less than 6 characters is
+    replaced only where it is a whole word: the password "post" isn't a part of "postgres".
     """
     for secret in filter(None, secrets):
-        word_pattern = rf"(?<!\w){re.escape(secret)}(?!\w)"
-        text = re.sub(word_pattern if len(secret) < 6 else re.escape(secret), lambda _: mask, text)
-    return text
+        text = re.sub(_pattern(secret), lambda _: mask, text)
+    return _TOKEN.sub("***", text)
+
+
+def _pattern(secret: str) -> str:
+    """Returns the pattern of a secret in each form in which it may be sent."""
+    if len(secret) < 6:
+        return rf"(?<!\w){re.escape(secret)}(?!\w)"
+    form = secret.encode(errors="surrogatepass")  # a variable may hold what is no text
+    forms = [secret, quote(form, safe=""), quote_plus(form), json.dumps(secret)[1:-1]]
+    coded = [
+        _base64_pattern(text, shift) for text in (form, forms[1].encode()) for shift in (0, 1, 2)
+    ]
+    return "|".join((*map(re.escape, forms), *coded))
+
+
+def _base64_pattern(text: bytes, shift: int) -> str:
+    """Returns the pattern of a text in base64, which begins `shift` bytes behind a third byte.
+
+    It has the characters that other bytes before and behind the text don't change.
+    """
+    coded = base64.b64encode(b" " * shift + text).decode()
+    whole = coded[-(-shift * 8 // 6) : (shift + len(text)) * 8 // 6]
+    return whole.replace("+", "[+-]").replace("/", "[/_]")
 
 
 def read(secret: Secret, setting: str, *, renewed: bool = False) -> str:

@@ -24,6 +24,7 @@ from tests.airflow.world import (
     pipeline,
     write_page,
 )
+from tests.integration.traces import traces
 
 pytestmark = pytest.mark.slow
 
@@ -197,6 +198,17 @@ def test_a_connection_is_in_the_environment(ran: Ran) -> None:
     assert "bootstrap 127.0.0.1:9092" in ran.log, "windrow's log is the task's"
     assert SECRET not in ran.log, "also what the triggerer was answered"
     assert "exit code 1: It is ***." in ran.log
+
+
+def test_a_connection_is_in_no_file_of_airflow(ran: Ran) -> None:
+    """A connection's password is in none of Airflow's files but what `windrow` itself got.
+
+    Its database has rendered fields, XCom, DAGs and tasks, and a search for a DAG sees them.
+    """
+    files = [file for file in ran.home.rglob("*") if file.is_file() and file.suffix != ".jsonl"]
+    contents = {str(file): file.read_bytes() for file in files if file.name != "answers.json"}
+    assert traces(contents, [SECRET]) == []
+    assert str(ran.home / "airflow.db") in {name for name, *_ in traces(contents, ["orders"])}
 
 
 @pytest.mark.parametrize(

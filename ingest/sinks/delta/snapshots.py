@@ -67,12 +67,12 @@ class DeltaSnapshots:
                 yield from table.to_pyarrow_dataset().to_batches(columns, **_STREAMED)
         except FileNotFoundError as error:
             raise self._missing_version_error(version) from error
-        except Exception as error:
+        except Exception as error:  # its text may repeat a request  # noqa: BLE001
             raise UnreachableError(
                 f"the table {self.location} can't be read: {reason(error)}",
                 "setup",
                 Place(self.location).advice(reason(error)),
-            ) from error
+            ) from None
 
     def _table(self) -> DeltaTable:
         table = load(self.location)

@@ -60,6 +60,9 @@ _FEATURES = (
     " (Spark: ALTER TABLE ... DROP FEATURE), or begin a pipeline with another id and table."
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ANSWER = re.compile(r"(?<=non-2xx status code: )(\d+ [\w ]+):.*?(?:<Code>(\w+)</Code>.*)?$")
+"""Matches the answer of an object store, which may repeat the signed headers of the request."""
+
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -82,27 +85,27 @@ def load(uri: str) -> DeltaTable | None:
             return DeltaTable(uri)
     except TableNotFoundError:
         return None
-    except Exception as error:
+    except Exception as error:  # its text may repeat a request  # noqa: BLE001
         if Path(uri).is_file():
             raise SpecError(
                 f"{uri} is a file, and no folder for a table",
                 "setup",
                 "Set sink.path to a folder, or to a place where one can be made.",
-            ) from error
+            ) from None
         damaged = newest_entry_error(uri, Place(uri))
         if damaged is not None:
-            raise damaged from error
+            raise damaged from None
         cause = reason(error).partition(": ParsedLogPath")[0]
         message = f"the table {uri} can't be read: {cause}"
         if any(words in cause for words in _OF_FEATURES):
-            raise SchemaChangedError(message, "setup", _FEATURES) from error
+            raise SchemaChangedError(message, "setup", _FEATURES) from None
         if any(words in cause for words in _OF_THE_LOG):
             raise DamagedError(
                 message,
                 "setup",
                 f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
-            ) from error
-        raise UnreachableError(message, "setup", Place(uri).advice(cause)) from error
+            ) from None
+        raise UnreachableError(message, "setup", Place(uri).advice(cause)) from None
 
 
 def reason(error: Exception) -> str:
@@ -115,7 +118,7 @@ def reason(error: Exception) -> str:
         line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
     ]
     sentences = ["no credentials were found"] if "credential" in str(causes) else [first, *causes]
-    return ": ".join(sentences)[:1000] or type(error).__name__
+    return _ANSWER.sub(r"\1 \2", ": ".join(sentences))[:1000] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
@@ -126,12 +129,12 @@ def newest_page(uri: str, table: DeltaTable) -> str:
     """
     try:
         number = table.transaction_version(PAGES_APP)
-    except Exception as error:
+    except Exception as error:  # its text may repeat a request  # noqa: BLE001
         raise UnreachableError(
             f"the log of the table {uri} can't be read: {reason(error)}",
             "setup",
             "If its log is being cleaned up, run again; else check its storage and rights.",
-        ) from error
+        ) from None
     return "" if number is None else f"{number:016x}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONDecodeError
 from pathlib import Path
+from urllib.parse import unquote
 
 from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
@@ -85,12 +86,12 @@ def load(catalog_table: CatalogTable) -> Table | None:
         return None
     except (SpecError, UnreachableError):
         raise
-    except Exception as error:
+    except Exception as error:  # its text may repeat a request  # noqa: BLE001
         raise UnreachableError(
             f"the table {catalog_table.location} can't be read: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
-        ) from error
+        ) from None
 
 
 def make_namespace(catalog_table: CatalogTable) -> None:
@@ -118,6 +119,10 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
         if name not in _PUBLIC and len(value) > 1:
             shown = without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>"
             text = masked(text, [value], shown)
+            # a server repeats the password alone
+            of_uri = unquote(value.partition("://")[2].rpartition("@")[0])
+            user = {"credential": value, "uri": of_uri}.get(name, "")
+            text = masked(text, [user.partition(":")[2]])
     return text[:300]
 
 

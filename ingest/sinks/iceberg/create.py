@@ -156,12 +156,12 @@ def create_table(
         retry(create_if_missing, lambda error: not isinstance(error, WindrowError), STORE_WAITS)
     except WindrowError:
         raise
-    except Exception as error:
+    except Exception as error:  # its text may repeat a request  # noqa: BLE001
         raise UnreachableError(
             f"the table {catalog_table.location} can't be set up: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
-        ) from error
+        ) from None
 
 
 def _create(

@@ -370,13 +370,13 @@ class IcebergState(PagedState):
             ready = self._prepare(change)
         except (UnreachableError, RefusedError):
             raise
-        except Exception as error:
+        except Exception as error:  # its text may repeat a request  # noqa: BLE001
             raise UnreachableError(
                 f"a commit to {catalog_table.location} can't be prepared:"
                 f" {reason(catalog_table, error)}",
                 "commit",
                 "Nothing was committed. Make room or fix the storage, then run the window again.",
-            ) from error
+            ) from None
         try:
             self._store.send(ready)
         except CommitFailedException as error:

@@ -307,7 +307,7 @@ def _transaction(
         raised = to_windrow_error(location, error, stage)
         if is_lost(error) or error.sqlstate in _RETRIED:
             raised = LostConnectionError(raised.message, stage, raised.advice)
-        raise raised from error
+        raise raised from None  # the server's text may repeat a request
 
 
 def set_local(connection: Connection, **settings: str) -> None:

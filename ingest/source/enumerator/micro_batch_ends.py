@@ -6,10 +6,11 @@ asks the broker and freezes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from datetime import datetime
 from itertools import chain, islice
+from math import inf
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicPartition
@@ -182,11 +183,16 @@ def _is_overdue(
     if moment is None or not ranges:
         return False
     log_starts = broker.log_starts(list(ranges))
-    for tp, (start, stop) in ranges.items():
-        with closing(broker.stamps(tp, max(start, log_starts[tp]), stop)) as chunks:
-            stamps = next((chunk for chunk in chunks if chunk.offsets.size), None)
-        if stamps is not None and stamps.timestamps[0] < moment.timestamp() * 1000:
-            return True
+
+    def timestamps(tp: TopicPartition) -> Generator[int]:
+        start, stop = ranges[tp]
+        for chunk in broker.stamps(tp, max(start, log_starts[tp]), stop):
+            yield from chunk.timestamps
+
+    for tp in ranges:
+        with closing(timestamps(tp)) as stamps:
+            if next(stamps, inf) < moment.timestamp() * 1000:
+                return True
     return False
 
 
