@@ -1,0 +1,82 @@
+"""What each feature needs in Kafka: the table that `docs/permissions.md` and its tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from windrow.ingest.kafka.rights import READ_TOPIC, Right
+
+
+@dataclass(frozen=True)
+class KafkaFeature:
+    """A feature, and the rights of a client that uses it.
+
+    The names of the rights are the keys of the names that a test makes, in capital letters.
+
+    Attributes:
+        name: the feature, for a test's id.
+        setting: the settings that use it, for the page.
+        rights: all rights that it needs.
+    """
+
+    name: str
+    setting: str
+    rights: tuple[Right, ...]
+
+    def named(self, **names: str) -> list[Right]:
+        """Returns the rights with real names."""
+        return [msgspec.structs.replace(right, name=names[right.name]) for right in self.rights]
+
+
+def _on(resource: str, name: str, *operations: str, is_prefix: bool = False) -> tuple[Right, ...]:
+    return tuple(
+        Right(operation, resource, name, is_prefix)  # type: ignore[arg-type]
+        for operation in operations
+    )
+
+
+_READ = _on("topic", "TOPIC", *READ_TOPIC)
+_SINK = (*_on("topic", "TARGET", "Write"), *_on("topic", "CONTROL", "Read", "Write"))
+_TRANSACTIONS = _on("transactional-id", "PREFIX", "Write", is_prefix=True)
+
+KAFKA = (
+    KafkaFeature(
+        "read",
+        "`source.topic`, `topics` and `topic_pattern`, for windows in time and for micro-batches;"
+        " `windrow infer`, `peek` and `lag`; a DataFrame that is read",
+        _READ,
+    ),
+    KafkaFeature(
+        "start_at_group",
+        "`window.start: {committed: GROUP}`",
+        (*_READ, *_on("group", "GROUP", "Describe")),
+    ),
+    KafkaFeature(
+        "offsets_group",
+        "`source.offsets_group: GROUP`",
+        (*_READ, *_on("group", "GROUP", "Read")),
+    ),
+    KafkaFeature("dead_letters", "`dead_letters.topic: TOPIC`", _on("topic", "DEAD", "Write")),
+    KafkaFeature(
+        "sink",
+        "`sink.kind: kafka`, with a control topic that you made; a DataFrame that is written",
+        (*_SINK, *_TRANSACTIONS),
+    ),
+    KafkaFeature(
+        "sink_makes_control",
+        "`sink.kind: kafka`, with a control topic that windrow makes",
+        (*_SINK, *_on("topic", "CONTROL", "Create"), *_TRANSACTIONS),
+    ),
+    KafkaFeature(
+        "sink_without_transactions",
+        "`sink.kind: kafka` with `delivery_guarantee: at-least-once` or `none`",
+        _SINK,
+    ),
+    KafkaFeature(
+        "verify",
+        "`windrow verify` of `sink.kind: kafka`",
+        (*_on("topic", "CONTROL", "Read"), *_on("topic", "TARGET", "Read")),
+    ),
+)
