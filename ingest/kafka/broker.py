@@ -34,7 +34,7 @@ from windrow.ingest.kafka.error_codes import (
     UNKNOWN,
     is_truncation,
 )
-from windrow.ingest.kafka.rights import Right
+from windrow.ingest.kafka.rights import Right, lacking_error, lacks
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.timestamp_scan import scan, scan_properties
@@ -85,7 +85,7 @@ class KafkaBroker:
         Raises:
             SpecError: the client properties can't be used.
         """
-        self._isolation = isolation
+        self._bootstrap, self._isolation = bootstrap, isolation
         consumer = consumer_properties(bootstrap, client, isolation=isolation)
         shared = CLIENTS.of(admin_properties(bootstrap, client))
         self._questions, self._admin = Questions(bootstrap, shared, patience_seconds), shared.admin
@@ -225,6 +225,19 @@ class KafkaBroker:
             return
         with self._consumers.lend(tp.topic) as consumer:
             yield from scan(consumer, tp, start, stop, self._refuse_stalled)
+
+    def refuse_lacking(self, topics: Sequence[str], group: str | None) -> None:
+        described = self._questions.ask(
+            "the rights on topics", None, lambda: self._questions.topics(topics)
+        )
+        groups = [] if group is None else [group]
+        groups_described = self._questions.ask(
+            "the rights on a group", None, lambda: self._questions.groups(groups)
+        )
+        lacking = [Right("Read", "topic", n) for n, d in described.items() if lacks(d, "Read")]
+        lacking += [Right("Read", "group", n) for n in groups if lacks(groups_described[n], "Read")]
+        if lacking:
+            raise lacking_error(lacking, self._bootstrap, "setup")
 
     # ----------------------------------------------------------------------------------------------
 

@@ -49,8 +49,12 @@ LOGIN = frozenset(
 )
 """The cluster refuses the login; another try could lock the account."""
 
-UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-"""Errors about a single topic or topic-partition, among several in one request."""
+UNSEEN = UNKNOWN | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+}
+"""Errors about a single topic, topic-partition or group, among several in one request."""
 
 OCCUPIED = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}

@@ -224,7 +224,7 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
 
     broker = answered_by(monkeypatch, Admin(), **user)
     assert broker.alter_offsets("g", {TP: 1}) == {TP: "said ***"}
-    assert "does not let this client" in (broker.alter_offsets("closed", {TP: 1})[TP] or "")
+    assert "lacks Read on the group closed" in (broker.alter_offsets("closed", {TP: 1})[TP] or "")
 
 
 def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from tests.contracts.dead_topic_contract import letters
 from tests.contracts.reading import batches_of
 from tests.kafka.produce import create_topic
 from tests.permissions.features import KAFKA, KafkaFeature
-from tests.permissions.guarded import GuardedBroker
+from tests.permissions.guarded import PASSWORD, GuardedBroker
 from tests.sinks.kafka.world import KafkaBoth, options_of
+from windrow.ingest.cli import doctor
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client_properties import consumer_properties
@@ -155,11 +157,11 @@ def commit_window(sink: KafkaBoth, number: int) -> None:
     assert isinstance(sink.commit(receipt, staged), Done)
 
 
-def granted_by(error: SpecError) -> list[Right]:
-    """Returns the rights that the commands of an error grant."""
+def granted_by(text: str) -> list[Right]:
+    """Returns the rights that the commands in a text grant."""
     return [
         Right(operation, resource, name or "", bool(prefixed))  # type: ignore[arg-type]
-        for operation, resource, name, prefixed in COMMAND.findall(str(error))
+        for operation, resource, name, prefixed in COMMAND.findall(text)
     ]
 
 
@@ -189,6 +191,62 @@ def test_each_right_is_needed_and_all_are_enough(
     with pytest.raises(SpecError) as caught:
         use(client)
     assert str(missing) in caught.value.message
-    assert granted_by(caught.value) == [missing]
-    guarded.grant(str(client["sasl.username"]), granted_by(caught.value))
+    assert granted_by(str(caught.value)) == [missing]
+    guarded.grant(str(client["sasl.username"]), granted_by(str(caught.value)))
     use(client)
+
+
+SPEC = """\
+type: windrow.dagster.KafkaTable
+attributes:
+  id: orders
+  source:
+    topic: {TOPIC}
+    bootstrap_servers: {servers}
+    offsets_group: {GROUP}
+    client: {client}
+  window: {{grid: hourly, start: 2026-01-01T00:00:00Z}}
+  decode: {{format: raw}}
+  dead_letters: {{topic: {DEAD}}}
+  sink:
+    kind: kafka
+    topic: {TARGET}
+    bootstrap_servers: {servers}
+    client: {client}
+    staging: {staging}
+    transactional_id_prefix: {PREFIX}
+  state: {staging}/ledger.db
+"""
+
+
+@pytest.mark.parametrize("empty", [pytest.param(True, marks=pytest.mark.long), False])
+def test_doctor_names_all_rights_that_it_can_ask_for(
+    guarded: GuardedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, empty: bool
+) -> None:
+    """A client without any right gets all rights of the page from the findings of doctor.
+
+    It gets no other, and doctor finds no fault then. Doctor can't ask for transactional ids.
+    """
+    monkeypatch.setattr(doctor, "java_problem", lambda: None)
+    by_name = {feature.name: feature for feature in KAFKA}
+    scene = Scene(guarded, by_name["sink_makes_control"], tmp_path)
+    if empty:
+        scene.names["TOPIC"] = create_topic(guarded.bootstrap)
+    used = ("read", "offsets_group", "dead_letters", "sink_makes_control")
+    wanted = {right for name in used for right in by_name[name].named(**scene.names)}
+    client, got = guarded.user([]), set[Right]()
+    spec = tmp_path / "orders.yaml"
+    names = {**scene.names, "servers": guarded.guarded, "staging": scene.staging}
+    monkeypatch.setenv("GUARDED_PASSWORD", PASSWORD)
+    reference = {**client, "sasl.password": {"env": "GUARDED_PASSWORD"}}
+    spec.write_text(SPEC.format(client=json.dumps(reference), **names))
+    for _ in range(4):
+        checks = list(doctor.examine(spec))
+        failed = [check for check in checks if check.level == "fail"]
+        new = {right for check in failed for right in granted_by(check.fix)}
+        if not new:
+            break
+        guarded.grant(str(client["sasl.username"]), new - got)
+        got |= new
+    assert failed == []
+    assert got == {right for right in wanted if right.resource != "transactional-id"}
