@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +29,9 @@ from windrow.ingest.errors import (
     require_extra,
     see_runbook,
 )
-from windrow.ingest.ledger.entries import ITSELF, TABLE
+from windrow.ingest.ledger.entries import ITSELF, PRIVILEGES, TABLE
 from windrow.ingest.model.owner import LEDGER_ANEW
+from windrow.ingest.settings.grants import LACKING, in_words, parameters, to_use_tables
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
 from windrow.ingest.settings.secrets import masked
@@ -52,6 +53,9 @@ _CHECK = (
 )
 _OTHER_FORMS = ("windrow_ledger_", "windrow_facts")
 """The beginnings of the names of tables that other versions of windrow made."""
+
+_DENIED = {"42501", "3F000"}
+"""SQLSTATE of a missing privilege, and of a schema that the user may not use."""
 
 _WRITES = "windrow_writes"
 _NAMES = {
@@ -157,6 +161,12 @@ class Database:
                     "ledger",
                     LEDGER_ANEW,
                 ) from error
+            lacking = self.find_lacking() if _state(error) in _DENIED else ()
+            if lacking:
+                words, grants = in_words(lacking)
+                raise SpecError(
+                    f"The ledger {self.name} can't be used: {words}", "ledger", grants
+                ) from error
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:
                 raise SpecError(
@@ -173,6 +183,12 @@ class Database:
             raise UnreachableError(
                 f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK
             ) from error
+
+    def find_lacking(self) -> Sequence[tuple[str, str]]:
+        """Returns the privileges that the user of a server lacks, as rows of `LACKING`."""
+        needs = parameters(list(to_use_tables("", {TABLE.name: PRIVILEGES})))
+        with self.engine.connect() as connection:
+            return [(row[0], row[1]) for row in connection.exec_driver_sql(LACKING, needs)]
 
     def _reason(self, error: DBAPIError) -> str:
         """Returns the first line of the database's message, without secrets."""
@@ -344,6 +360,10 @@ def _advice(error: DBAPIError) -> str:
             " stopped, then run this again."
         )
     return _CHECK
+
+
+def _state(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", ""))
 
 
 def _first_line(error: DBAPIError) -> str:

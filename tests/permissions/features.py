@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from windrow.ingest.kafka.rights import READ_TOPIC, Right
+from windrow.ingest.ledger.entries import PRIVILEGES as LEDGER_PRIVILEGES
+from windrow.ingest.ledger.entries import TABLE
+from windrow.ingest.sinks.postgres.names import PRIVILEGES
 
 
 @dataclass(frozen=True)
@@ -78,5 +81,76 @@ KAFKA = (
         "verify",
         "`windrow verify` of `sink.kind: kafka`",
         (*_on("topic", "CONTROL", "Read"), *_on("topic", "TARGET", "Read")),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SqlFeature:
+    """A feature that uses a database, and the statements that grant all that it needs.
+
+    The page's database is `shop`, its user `loader`, and its table `sales.orders`.
+
+    Attributes:
+        name: the feature, for a test's id.
+        setting: the settings that use it, for the page.
+        statements: the statements.
+    """
+
+    name: str
+    setting: str
+    statements: tuple[str, ...]
+
+
+def _grants(table: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"GRANT {name} ON TABLE {table} TO loader" for name in names)
+
+
+_IN_SALES = ("GRANT USAGE ON SCHEMA sales TO loader", "GRANT CREATE ON SCHEMA sales TO loader")
+_LEDGER_TABLE = f"public.{TABLE.name}"
+
+POSTGRES = (
+    SqlFeature(
+        "sink_makes_all",
+        "`sink.kind: postgres`, which makes the schema `windrow` and its tables",
+        ("GRANT CREATE ON DATABASE shop TO loader", *_IN_SALES),
+    ),
+    SqlFeature(
+        "sink_with_own_tables",
+        "`sink.kind: postgres`, with the schema `windrow` and the tables in it of another user",
+        (
+            "GRANT USAGE ON SCHEMA windrow TO loader",
+            *(
+                statement
+                for table, names in PRIVILEGES.items()
+                for statement in _grants(f"windrow.{table}", names)
+            ),
+            *_IN_SALES,
+        ),
+    ),
+    SqlFeature(
+        "ledger_makes_table",
+        "`state: postgresql://...`, which makes the ledger's table in the first schema of the"
+        " user's `search_path`, by default `public`",
+        (
+            "GRANT USAGE ON SCHEMA public TO loader",
+            "GRANT CREATE ON SCHEMA public TO loader",
+        ),
+    ),
+    SqlFeature(
+        "ledger_with_table",
+        "`state: postgresql://...`, with a ledger that another user made",
+        (
+            "GRANT USAGE ON SCHEMA public TO loader",
+            *_grants(_LEDGER_TABLE, LEDGER_PRIVILEGES),
+        ),
+    ),
+    SqlFeature(
+        "lookup",
+        "`lookup` in PostgreSQL, of `relation: sales.customers`",
+        (
+            "GRANT USAGE ON SCHEMA sales TO loader",
+            "GRANT SELECT ON TABLE sales.customers TO loader",
+        ),
     ),
 )

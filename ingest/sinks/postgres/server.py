@@ -24,7 +24,7 @@ Two waits have no limit:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -42,10 +42,17 @@ from windrow.ingest.errors import (
     WindrowError,
     join_first_few,
 )
+from windrow.ingest.settings.grants import (
+    LACKING,
+    Privilege,
+    in_words,
+    parameters,
+    to_use_tables,
+)
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.kit import waiting_for
-from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
+from windrow.ingest.sinks.postgres.names import OWN_TABLES, PRIVILEGES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -353,6 +360,12 @@ def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
         return SpecError(f"the server {url.address} isn't trusted: {cause}", stage, advice)
+    lacking: Sequence[tuple[str, str]] = ()
+    if state == "42501":
+        lacking = find_lacking(location) or find_lacking(location, rare=True)
+    if lacking:
+        words, grants = in_words(lacking)
+        return SpecError(f"the server {url.address}: {words}", stage, grants)
     if state in _KNOWN:
         kind, template, next_step = _KNOWN[state]
         return kind(f"the server {url.address}: {template.format(cause)}", stage, next_step)
@@ -369,6 +382,32 @@ def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -
         " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
         " again.",
     )
+
+
+def find_lacking(location: TablePlace, *, rare: bool = False) -> Sequence[tuple[str, str]]:
+    """Returns the privileges that the user lacks, as rows of `LACKING`, on a new connection.
+
+    Args:
+        location: the table's place.
+        rare: whether those count that only some tables and commands need: a new table with a
+            primary key, and the restore of receipts.
+    """
+    own, name = location.own_schema, location.name
+    privileges = [
+        Privilege("CREATE", "DATABASE", own),
+        *to_use_tables(own, PRIVILEGES),
+        Privilege("USAGE", "SCHEMA", name.schema),
+        Privilege("CREATE", "SCHEMA", name.schema, name.table),
+        Privilege("OWNER", "TABLE", name.schema, name.table),
+    ]
+    if rare:
+        privileges = [
+            Privilege("CREATE", "SCHEMA", own),
+            Privilege("DELETE", "TABLE", own, "receipts"),
+        ]
+    with suppress(psycopg.Error), _connect(location.url) as connection:
+        return connection.execute(LACKING, parameters(privileges)).fetchall()
+    return ()
 
 
 _LOCK_HOLDERS = """

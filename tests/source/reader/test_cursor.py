@@ -52,7 +52,7 @@ def raise_gone() -> None:
     raise IdentityError(message, "read", "Look.", "t")
 
 
-CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
+CLIENT = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "auto.offset.reset": "error", "log_level": 0}
 """Properties of a client without a broker."""
 
 Reads = Callable[..., Cursor]
