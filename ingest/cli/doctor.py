@@ -215,6 +215,7 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
 
 def _state(pipeline: Pipeline) -> Check:
     ledger = f"ledger {pipeline.ledger.identity()}"
+    pipeline.ledger.refuse_unwritable()
     pause = pause_of(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)

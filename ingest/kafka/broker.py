@@ -234,8 +234,10 @@ class KafkaBroker:
         groups_described = self._questions.ask(
             "the rights on a group", None, lambda: self._questions.groups(groups)
         )
-        lacking = [Right("Read", "topic", n) for n, d in described.items() if lacks(d, "Read")]
-        lacking += [Right("Read", "group", n) for n in groups if lacks(groups_described[n], "Read")]
+        lacking = [
+            *(Right("Read", "topic", name) for name in topics if lacks(described[name], "Read")),
+            *(Right("Read", "group", n) for n in groups if lacks(groups_described[n], "Read")),
+        ]
         if lacking:
             raise lacking_error(lacking, self._bootstrap, "setup")
 

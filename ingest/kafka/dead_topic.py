@@ -128,8 +128,8 @@ class KafkaDeadTopic:
         )
         advice = "The window is committed. Run it again: that publishes them."
         if error.kind == "denied":
-            grant = Right("Write", "topic", self._topic).grant(self._bootstrap)
-            return SpecError(message, "commit", f"{advice} It needs this right: {grant}")
+            right = Right("Write", "topic", self._topic)
+            return SpecError(message, "commit", f"{advice} First: {right.grant(self._bootstrap)}")
         return UnreachableError(message, "commit", advice)
 
     def _questions(self) -> Questions:

@@ -35,11 +35,8 @@ class Right(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         noun = self.resource.replace("-id", " id")
-        if self.resource == "cluster":
-            return f"{self.operation} on the cluster"
-        if self.is_prefix:
-            return f"{self.operation} on each {noun} that begins with {self.name}"
-        return f"{self.operation} on the {noun} {self.name}"
+        resources = f"each {noun} that begins with" if self.is_prefix else f"the {noun}"
+        return f"{self.operation} on {resources} {self.name}".rstrip()
 
     def grant(self, bootstrap: str) -> str:
         """Returns the command that grants the right."""

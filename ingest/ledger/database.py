@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.ledger.entries import ITSELF, PRIVILEGES, TABLE
 from windrow.ingest.model.owner import LEDGER_ANEW
-from windrow.ingest.settings.grants import LACKING, in_words, parameters, to_use_tables
+from windrow.ingest.settings.grants import LACKING, lacking_error, parameters, to_use_tables
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
 from windrow.ingest.settings.secrets import masked
@@ -58,14 +58,14 @@ _DENIED = {"42501", "3F000"}
 """SQLSTATE of a missing privilege, and of a schema that the user may not use."""
 
 _WRITES = "windrow_writes"
-_NAMES = {
+TABLE_NAMES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
     "postgresql": (
         "SELECT relname::text FROM pg_class WHERE relname LIKE 'windrow_%%' AND relkind = 'r' AND"
         " pg_table_is_visible(oid)"
     ),
 }
-"""The queries for the names of the existing tables."""
+"""The queries for the names of the existing tables, by the kind of database."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Database:
                 yield connection
 
     def _has_table(self, connection: Connection) -> bool:
-        names = set(connection.exec_driver_sql(_NAMES[connection.dialect.name]).scalars())
+        names = set(connection.exec_driver_sql(TABLE_NAMES[connection.dialect.name]).scalars())
         if self.file is not None and "windrow_tables" in names:
             raise SpecError(
                 f"The file {self.name} holds tables of a sink; a ledger has one for itself",
@@ -161,12 +161,8 @@ class Database:
                     "ledger",
                     LEDGER_ANEW,
                 ) from error
-            lacking = self.find_lacking() if _state(error) in _DENIED else ()
-            if lacking:
-                words, grants = in_words(lacking)
-                raise SpecError(
-                    f"The ledger {self.name} can't be used: {words}", "ledger", grants
-                ) from error
+            if getattr(error.orig, "sqlstate", None) in _DENIED:
+                self.refuse_lacking()
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:
                 raise SpecError(
@@ -184,11 +180,19 @@ class Database:
                 f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK
             ) from error
 
-    def find_lacking(self) -> Sequence[tuple[str, str]]:
-        """Returns the privileges that the user of a server lacks, as rows of `LACKING`."""
+    def refuse_lacking(self) -> None:
+        """Refuses a user of a server who lacks a privilege, by the privileges' names.
+
+        Raises:
+            SpecError: the user lacks privileges; the error has the statements that grant them.
+        """
+        if self.file is not None:
+            return
         needs = parameters(list(to_use_tables("", {TABLE.name: PRIVILEGES})))
         with self.engine.connect() as connection:
-            return [(row[0], row[1]) for row in connection.exec_driver_sql(LACKING, needs)]
+            rows = connection.exec_driver_sql(LACKING, needs).all()
+        if rows:
+            raise lacking_error(f"The ledger {self.name} can't be used", rows, "ledger")
 
     def _reason(self, error: DBAPIError) -> str:
         """Returns the first line of the database's message, without secrets."""
@@ -360,10 +364,6 @@ def _advice(error: DBAPIError) -> str:
             " stopped, then run this again."
         )
     return _CHECK
-
-
-def _state(error: DBAPIError) -> str:
-    return str(getattr(error.orig, "sqlstate", ""))
 
 
 def _first_line(error: DBAPIError) -> str:

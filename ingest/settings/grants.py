@@ -5,10 +5,12 @@ It works on texts only and needs no driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+
+from windrow.ingest.errors import SpecError, Stage
 
 
 class Privilege(msgspec.Struct, frozen=True):
@@ -95,14 +97,17 @@ def to_use_tables(schema: str, tables: Mapping[str, Sequence[str]]) -> Iterator[
         yield from (Privilege(name, "TABLE", schema, table) for name in names)
 
 
-def in_words(lacking: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Returns what a user lacks as the end of a sentence, and the advice to grant it.
+def lacking_error(subject: str, lacking: Iterable[Sequence[str]], stage: Stage) -> SpecError:
+    """Makes the error for a user who lacks privileges, with the statements that grant them.
 
     Args:
+        subject: what the user can't use, as the beginning of a sentence.
         lacking: the rows of `LACKING`.
+        stage: the stage of the error.
     """
     words, statements = (dict.fromkeys(texts) for texts in zip(*lacking, strict=True))
-    return (
-        f"this user lacks {', '.join(words)}",
+    return SpecError(
+        f"{subject}: this user lacks {', '.join(words)}",
+        stage,
         f"Run this as the owner, or as a superuser: {'; '.join(statements)}",
     )

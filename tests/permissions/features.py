@@ -53,7 +53,7 @@ KAFKA = (
     ),
     KafkaFeature(
         "start_at_group",
-        "`window.start: {committed: GROUP}`",
+        "`source.start: {committed: GROUP}`",
         (*_READ, *_on("group", "GROUP", "Describe")),
     ),
     KafkaFeature(
@@ -61,7 +61,7 @@ KAFKA = (
         "`source.offsets_group: GROUP`",
         (*_READ, *_on("group", "GROUP", "Read")),
     ),
-    KafkaFeature("dead_letters", "`dead_letters.topic: TOPIC`", _on("topic", "DEAD", "Write")),
+    KafkaFeature("dead_letters", "`dead_letters.topic: DEAD`", _on("topic", "DEAD", "Write")),
     KafkaFeature(
         "sink",
         "`sink.kind: kafka`, with a control topic that you made; a DataFrame that is written",
@@ -154,3 +154,30 @@ POSTGRES = (
         ),
     ),
 )
+
+_FOLDER = (
+    "below `sink.path`, and the same path with `_dead`: to make, read and remove files and folders;"
+    " in a bucket to [get, put, delete and list](object-stores.md#how-the-store-is-found)"
+)
+
+SINKS = {
+    "delta": _FOLDER,
+    "files": _FOLDER,
+    "iceberg": (
+        "below `sink.warehouse` the same as for `delta`; in the catalog to make, load and change"
+        " the table"
+    ),
+    "sqlite": "in the folder of `sink.path`: to make, read, write and remove files",
+    "postgres": "[in PostgreSQL](#postgresql); below `sink.staging` the same as for `delta`",
+    "kafka": "[in Kafka](#kafka); below `sink.staging` the same as for `delta`",
+    "routes": "those of each of its tables",
+}
+LOOKUPS = {
+    "table": "below the table: to read files and list folders; in a bucket to get and list",
+    "sql": "[in PostgreSQL](#postgresql), [in MySQL](#mysql-and-mariadb); to read a file of SQLite",
+    "http": "what the service asks for",
+}
+LEDGERS = {
+    "sqlite": "in the folder of `state`: to make, read, write and remove files",
+    "postgresql": "[in PostgreSQL](#postgresql)",
+}

@@ -148,3 +148,17 @@ def test_each_privilege_is_needed_and_all_are_enough(
     assert STATEMENT.findall(caught.value.advice) == [scene.named(lacking)]
     scene.run(scene.named(lacking))
     use()
+
+
+def test_what_only_a_later_run_needs_is_told_before(scene: Scene) -> None:
+    """Doctor's check of the ledger names a privilege that no question has needed yet."""
+    ledger = next(feature for feature in POSTGRES if feature.name == "ledger_with_table")
+    scene.prepare(ledger)
+    *others, lacking = ledger.statements
+    for statement in others:
+        scene.run(scene.named(statement))
+    used = open_ledger(scene.user)
+    used.identity()
+    with pytest.raises(SpecError) as caught:
+        used.refuse_unwritable()
+    assert STATEMENT.findall(caught.value.advice) == [scene.named(lacking)]

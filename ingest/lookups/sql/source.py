@@ -44,7 +44,7 @@ from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, require_extra
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
-from windrow.ingest.settings.grants import LACKING, Privilege, in_words, parameters
+from windrow.ingest.settings.grants import LACKING, Privilege, lacking_error, parameters
 from windrow.ingest.settings.libpq import TCP
 from windrow.ingest.settings.secrets import Secret, read
 
@@ -192,20 +192,16 @@ class SqlSource:
                 column.type = column.type.data_type
         return table
 
-    def _find_lacking(self) -> Sequence[tuple[str, str]]:
+    def _find_lacking(self) -> Sequence[Sequence[str]]:
         """Returns the privileges that the user lacks: in words, and the statements for them."""
         schema, _, name = self.relation.rpartition(".")
-        user, database = make_url(self.url).username, make_url(self.url).database
         if self._dialect == "mysql":
-            table = f"`{schema or database}`.`{name}`"
-            return [(f"SELECT on the table {table}", f"GRANT SELECT ON {table} TO '{user}'")]
-        needs = (
-            Privilege("USAGE", "SCHEMA", schema),
-            Privilege("SELECT", "TABLE", schema, name),
-        )
+            url = make_url(self.url)
+            table = f"`{schema or url.database}`.`{name}`"
+            return [(f"SELECT on {table}", f"GRANT SELECT ON {table} TO '{url.username}'")]
+        needs = [Privilege("USAGE", "SCHEMA", schema), Privilege("SELECT", "TABLE", schema, name)]
         with self._engine().connect() as connection:
-            rows = connection.exec_driver_sql(LACKING, parameters(needs))
-            return [(row[0], row[1]) for row in rows]
+            return connection.exec_driver_sql(LACKING, parameters(needs)).all()
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -229,12 +225,9 @@ class SqlSource:
                     "validate",
                     "Mend the value, or look up another column.",
                 ) from None
-            lacking = self._find_lacking() if state in _DENIED else ()
-            if lacking:
-                words, grants = in_words(lacking)
-                raise SpecError(
-                    f"{self.identity} can't be asked: {words}", "setup", grants
-                ) from None
+            states = {state, *getattr(error.orig, "args", ())[:1]}
+            if states & _DENIED and (lacking := self._find_lacking()):
+                raise lacking_error(f"{self.identity} can't be asked", lacking, "setup") from None
             of_settings = state.startswith(_OF_SETTINGS)
             # only the first line: the driver may add the query and its values after it
             line = str(error.orig).strip().partition("\n")[0][:200]
@@ -295,8 +288,8 @@ _OF_SETTINGS = (
 A user, database, schema, name or right is missing, or a file is no database.
 """
 
-_DENIED = {"42501", "error 1142", "42000"}
-"""States of a missing privilege, of PostgreSQL, and of MySQL."""
+_DENIED = {"42501", 1044, 1142, 1143}
+"""PostgreSQL's state of a missing privilege, and MySQL's numbers of it."""
 
 _NO_SNAPSHOT = "42704"
 _CANCELLED = ("57014", "70100", "error 3024")

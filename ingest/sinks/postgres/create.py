@@ -19,7 +19,7 @@ from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.settings.grants import in_words
+from windrow.ingest.settings.grants import lacking_error
 from windrow.ingest.sinks.kit import Evolve, allowed_changes
 from windrow.ingest.sinks.postgres.catalog import (
     FORM,
@@ -144,8 +144,7 @@ def try_to_create(location: TablePlace) -> None:
             connection.execute(location.query("CREATE TABLE {table} ()"), ())
     lacking = find_lacking(location)
     if lacking:
-        words, grants = in_words(lacking)
-        raise SpecError(f"the table {location}: {words}", "setup", grants)
+        raise lacking_error(f"the table {location}", lacking, "setup")
 
 
 def check_table(

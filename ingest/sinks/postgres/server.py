@@ -45,7 +45,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.settings.grants import (
     LACKING,
     Privilege,
-    in_words,
+    lacking_error,
     parameters,
     to_use_tables,
 )
@@ -151,7 +151,7 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "42501": (
         SpecError,
         "it refuses it: {}",
-        "Grant it: `windrow help postgres` says which rights it takes.",
+        "Grant it: `windrow help permissions` says which rights it takes.",
     ),
     "42P01": (
         DamagedError,
@@ -360,12 +360,10 @@ def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
         return SpecError(f"the server {url.address} isn't trusted: {cause}", stage, advice)
-    lacking: Sequence[tuple[str, str]] = ()
-    if state == "42501":
-        lacking = find_lacking(location) or find_lacking(location, rare=True)
-    if lacking:
-        words, grants = in_words(lacking)
-        return SpecError(f"the server {url.address}: {words}", stage, grants)
+    if state == "42501" and (
+        lacking := find_lacking(location) or find_lacking(location, rare=True)
+    ):
+        return lacking_error(f"the server {url.address}", lacking, stage)
     if state in _KNOWN:
         kind, template, next_step = _KNOWN[state]
         return kind(f"the server {url.address}: {template.format(cause)}", stage, next_step)

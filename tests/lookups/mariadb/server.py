@@ -38,7 +38,11 @@ def mariadb(folder: Path) -> Iterator[str]:
         "--log-warnings=0",
     ]
     first = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
-    last = ["FLUSH PRIVILEGES;", "CREATE DATABASE test;", "GRANT ALL ON *.* TO me@'%';"]
+    last = [
+        "FLUSH PRIVILEGES;",
+        "CREATE DATABASE test;",
+        "GRANT ALL ON *.* TO me@'%' WITH GRANT OPTION;",
+    ]
     tables = ((shares / name).read_text(encoding="utf-8") for name in TABLES)
     subprocess.run(
         [*server, "--bootstrap", "--enforce-storage-engine=", "--sql-mode="],
