@@ -340,7 +340,9 @@ class SinkTopics:
             SpecError: this client may not make the topic.
         """
         questions = self._questions()
-        self._make_control(questions)
+        # Without the right to create it, Kafka's answer would be a refusal, also if it exists.
+        if self.control(wait=False) is None:
+            self._make_control(questions)
         questions.ask(
             f"the topic {self._control_name}", None, lambda: self._require_leader(questions)
         )
