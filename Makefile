@@ -80,8 +80,9 @@ bench: setup ## all that is measured, beside windrow's peers on the same topics,
 bench-quick: setup ## two minutes for a change: the ratio to Spark's own Kafka source on a smaller topic
 	@$(IN_ENV) python -m tests.bench small.table --quick --scale 0.25 --rounds 3
 
-docs: setup ## docs/settings.md from the descriptions in the spec's models
+docs: setup ## docs/settings.md from the descriptions in the spec's models, docs/permissions.md from the table of its tests
 	@$(IN_ENV) python -m tests.docs.settings
+	@$(IN_ENV) python -m tests.docs.permissions
 
 screenshots: setup ## docs/dagster and docs/airflow: pictures of their pages by a headless Chromium, which also checks what they show
 	@$(IN_ENV) python -m tests.screenshots

@@ -38,7 +38,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.java import java_problem, java_untried
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
-from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.broker import Broker, TellsRights, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.runner.availability import (
@@ -214,6 +214,7 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
 
 def _state(pipeline: Pipeline) -> Check:
     ledger = f"ledger {pipeline.ledger.identity()}"
+    pipeline.ledger.refuse_unwritable()
     pause = pause_of(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)
@@ -432,6 +433,9 @@ def sink_check(
 def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Checks the rights to describe and to read each topic, by doing both.
 
+    The cluster also tells whether a right is missing that can't be tried: to read an empty
+    topic, or to commit offsets to a consumer group.
+
     One message is read of each topic that isn't empty. Topics that aren't read any more
     cause a warning.
     """
@@ -440,6 +444,8 @@ def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         discovered = _discovered(pipeline, ledger=ledger)
         tps = discovered.tps
         starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+        if isinstance(broker, TellsRights):
+            broker.refuse_lacking(sorted(discovered.topics), pipeline.spec.source.offsets_group)
         reached = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
         topic_warnings = () if reached is None else unselected_topics(pipeline, reached)
     except WindrowError as error:

@@ -27,6 +27,7 @@ from windrow.ingest.kafka.error_codes import (
     lacks_token,
     untrusted,
 )
+from windrow.ingest.kafka.rights import Right, lacking_error
 from windrow.ingest.kafka.shared_clients import CLIENTS, Client
 from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
@@ -118,6 +119,15 @@ class Questions:
                 result_by_key[key] = why
         return result_by_key
 
+    def groups(self, names: Sequence[str]) -> dict[str, Any]:
+        """Asks for the descriptions of groups and this client's rights; see `results`."""
+        if not names:
+            return {}
+        futures = self.admin.describe_consumer_groups(
+            list(names), include_authorized_operations=True, request_timeout=self.seconds
+        )
+        return self.results(futures)
+
     def result(self, future: Future[T]) -> T:
         """Waits for a future's value; stops waiting when the cluster has refused the login.
 
@@ -149,13 +159,20 @@ class Questions:
             error.code() in RETRIABLE or (error.code() in UNKNOWN and self._topic_may_be_new)
         )
 
-    def ask(self, subject: str, topic: str | None, question: Callable[[], T]) -> T:
+    def ask(
+        self,
+        subject: str,
+        topic: str | None,
+        question: Callable[[], T],
+        rights: Sequence[Right] = (),
+    ) -> T:
         """Sends a request, repeats it while that helps, and returns the answer.
 
         Args:
             subject: what is asked for, in words for errors.
             topic: the topic or topics of the request, for errors.
             question: sends the request and waits for the answer.
+            rights: what this client needs, if it isn't Read on the topic.
 
         Raises:
             SpecError: the request failed, and another try won't help.
@@ -184,7 +201,7 @@ class Questions:
         except TimeoutError:
             raise self.unreachable(subject, topic, "no answer") from None
         except KafkaException as why:
-            raise self.error_for(subject, topic, why.args[0]) from None
+            raise self.error_for(subject, topic, why.args[0], rights) from None
 
     def _ask_while_new(self, question: Callable[[], T], began: float) -> T:
         """Sends the request, and repeats it for a moment while the topic is unknown.
@@ -202,7 +219,7 @@ class Questions:
             time.sleep(AGAIN_SECONDS)
 
     def error_for(
-        self, subject: str, topic: str | None, error: KafkaError
+        self, subject: str, topic: str | None, error: KafkaError, rights: Sequence[Right] = ()
     ) -> SpecError | UnreachableError:
         """Makes the user's error from an error of the client.
 
@@ -210,6 +227,7 @@ class Questions:
             subject: what was asked for, in words.
             topic: the topic or topics of the request.
             error: the client's error.
+            rights: what this client needs, if it isn't Read on the topic.
         """
         code = error.code()
         if code in UNKNOWN:
@@ -220,15 +238,8 @@ class Questions:
                 topic,
             )
         if code in FORBIDDEN:
-            group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
-            return SpecError(
-                f"The cluster does not let this client ask for {subject}",
-                "plan",
-                "Grant Read on the group to it."
-                if group
-                else "Grant Describe, DescribeConfigs and Read on the topic to it.",
-                topic,
-            )
+            of_request = Right("Read", "topic", topic) if topic else Right("Describe", "cluster")
+            return lacking_error(rights or [of_request], self._bootstrap, "plan", topic)
         if code == KafkaError.TOPIC_EXCEPTION:
             return SpecError(
                 "Kafka does not accept this topic's name", "plan", "Fix source.topic.", topic

@@ -34,6 +34,7 @@ from windrow.ingest.kafka.error_codes import (
     UNKNOWN,
     is_truncation,
 )
+from windrow.ingest.kafka.rights import Right, lacking_error, lacks
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.timestamp_scan import scan, scan_properties
@@ -85,7 +86,7 @@ class KafkaBroker:
         Raises:
             SpecError: the client properties can't be used.
         """
-        self._isolation = isolation
+        self._bootstrap, self._isolation = bootstrap, isolation
         consumer = consumer_properties(bootstrap, client, isolation=isolation)
         shared = CLIENTS.of(admin_properties(bootstrap, client))
         self._questions, self._admin = Questions(bootstrap, shared, patience_seconds), shared.admin
@@ -114,14 +115,9 @@ class KafkaBroker:
         return [name for name in names if name not in internal]
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        infos = self._topic_infos(names)
-        for name, topic_info in infos.items():
-            # if it were left out, it would look like a deleted topic
-            if isinstance(topic_info, KafkaException) and topic_info.args[0].code() in FORBIDDEN:
-                raise self._questions.error_for("the topic", name, topic_info.args[0])
         return {
             name: topic_info
-            for name, topic_info in infos.items()
+            for name, topic_info in self._topic_infos(names).items()
             if isinstance(topic_info, TopicInfo)
         }
 
@@ -173,6 +169,7 @@ class KafkaBroker:
             subject,
             None,
             lambda: self._group_offsets(self._admin.list_consumer_group_offsets, group_tps),
+            [Right("Describe", "group", group)],
         )
         for tp, (_, error) in answers.items():
             if error is not None and error.code() not in UNKNOWN:
@@ -201,11 +198,12 @@ class KafkaBroker:
                 subject,
                 None,
                 lambda: self._group_offsets(self._admin.alter_consumer_group_offsets, group_tps),
+                [Right("Read", "group", group)],
             )
         except (SpecError, UnreachableError) as why:
-            return dict.fromkeys(offsets, why.message)
+            return dict.fromkeys(offsets, f"{why.message}. {why.advice}")
         return {
-            tp: None if error is None else self._refusal(error)
+            tp: None if error is None else self._refusal(group, tp.topic, error)
             for tp, (_, error) in answers.items()
         }
 
@@ -228,6 +226,21 @@ class KafkaBroker:
             return
         with self._consumers.lend(tp.topic) as consumer:
             yield from scan(consumer, tp, start, stop, self._refuse_stalled)
+
+    def refuse_lacking(self, topics: Sequence[str], group: str | None) -> None:
+        described = self._questions.ask(
+            "the rights on topics", None, lambda: self._questions.topics(topics)
+        )
+        groups = [] if group is None else [group]
+        groups_described = self._questions.ask(
+            "the rights on a group", None, lambda: self._questions.groups(groups)
+        )
+        lacking = [
+            *(Right("Read", "topic", name) for name in topics if lacks(described[name], "Read")),
+            *(Right("Read", "group", n) for n in groups if lacks(groups_described[n], "Read")),
+        ]
+        if lacking:
+            raise lacking_error(lacking, self._bootstrap, "setup")
 
     # ----------------------------------------------------------------------------------------------
 
@@ -258,7 +271,7 @@ class KafkaBroker:
                 error = None if message is None else message.error()
                 if error is not None and error.code() not in LOST_OFFSETS | {END}:
                     if error.code() not in PASSING | UNKNOWN:
-                        raise self._questions.error_for("the leader epochs", marks[0].topic, error)
+                        raise self._read_error("the leader epochs", marks[0].tp, error)
                 elif (
                     message is not None
                     and (mark := unanswered_marks.pop(cast("int", message.partition()), None))
@@ -296,6 +309,11 @@ class KafkaBroker:
         failed = {
             name: outcome for name, outcome in config.items() if isinstance(outcome, KafkaException)
         }
+        for name, outcome in failed.items():
+            # if it were left out, it would look like a deleted topic
+            if outcome.args[0].code() in FORBIDDEN:
+                right = Right("DescribeConfigs" if name in existing else "Read", "topic", name)
+                raise self._questions.error_for("the topic", name, outcome.args[0], [right])
         return failed | {
             name: _info(name, described[name], config[name])
             for name in distinct_names
@@ -303,6 +321,10 @@ class KafkaBroker:
         }
 
     def _names(self) -> list[str]:
+        # list_topics waits for its whole timeout, also if the cluster refuses this client
+        self._questions.result(
+            self._admin.describe_cluster(request_timeout=self._questions.seconds)
+        )
         try:
             return sorted(self._admin.list_topics(timeout=self._questions.seconds).topics)
         finally:
@@ -378,10 +400,22 @@ class KafkaBroker:
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return answers
 
-    def _refusal(self, error: KafkaError) -> str:
+    def _refusal(self, group: str, topic: str, error: KafkaError) -> str:
         """Returns the reason why an offset was not committed to a group."""
+        if error.code() in FORBIDDEN:
+            of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            rights = [Right("Read", "group", group)] if of_group else ()
+            lacking = self._questions.error_for("", topic, error, rights)
+            return f"{lacking.message}. {lacking.advice}"
         text = self._questions.scrub(error.str())
         return f"the group has active consumers ({text})" if error.code() in OCCUPIED else text
+
+    def _read_error(
+        self, subject: str, tp: TopicPartition, error: KafkaError
+    ) -> SpecError | UnreachableError:
+        """Makes the error for messages that the client can't read."""
+        rights = [Right("Read", "topic", tp.topic)]
+        return self._questions.error_for(subject, str(tp), error, rights)
 
     def _refuse_stalled(
         self, tp: TopicPartition, offset: int, stop: int, error: KafkaError | None, quiet: float
@@ -412,7 +446,7 @@ class KafkaBroker:
         if error is not None and code in LOST_OFFSETS:
             raise _lost_error(tp, offset, self._questions.scrub(error.str()))
         if error is not None and code not in PASSING | UNKNOWN | {END}:
-            raise self._questions.error_for("timestamps", str(tp), error)
+            raise self._read_error("timestamps", tp, error)
         if quiet >= self._questions.patience:
             raise self._questions.unreachable(
                 f"the timestamps from {offset} on",

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.admin_requests import Questions
@@ -21,12 +20,11 @@ from windrow.ingest.kafka.producers import (
     ProducerError,
     ProducerMessage,
 )
+from windrow.ingest.kafka.rights import Right, lacking_error, lacks
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
-
-_RIGHTS = "Grant it Write and Describe on the topic."
 
 PRODUCER_SETTINGS: Mapping[str, Value] = {
     # A topic may accept no larger batch. A larger message gets its own batch, so that a
@@ -73,7 +71,7 @@ class KafkaDeadTopic:
         Raises:
             SpecError: there is no such topic, or this client may not write to it.
         """
-        questions = self._questions()
+        questions, rights = self._questions(), [Right("Write", "topic", self._topic)]
         (description,) = questions.ask(
             f"the topic of dead letters {self._topic}",
             None,
@@ -82,23 +80,15 @@ class KafkaDeadTopic:
         if isinstance(description, KafkaException):
             if description.args[0].code() not in UNKNOWN:
                 raise questions.error_for(
-                    f"the topic of dead letters {self._topic}", None, description.args[0]
+                    f"the topic of dead letters {self._topic}", None, description.args[0], rights
                 )
             raise SpecError(
                 f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
                 "setup",
                 "Create it, or fix dead_letters.topic: windrow doesn't create it.",
             )
-        if (
-            description.authorized_operations is not None
-            and AclOperation.WRITE not in description.authorized_operations
-        ):
-            raise SpecError(
-                f"This client may not write to the topic of dead letters {self._topic} on"
-                f" {self._bootstrap}",
-                "setup",
-                _RIGHTS,
-            )
+        if lacks(description, "Write"):
+            raise lacking_error(rights, self._bootstrap, "setup")
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
         self.refuse_unwritable()  # otherwise a producer's metadata request may create the topic
@@ -138,7 +128,8 @@ class KafkaDeadTopic:
         )
         advice = "The window is committed. Run it again: that publishes them."
         if error.kind == "denied":
-            return SpecError(message, "commit", f"{_RIGHTS} {advice}")
+            right = Right("Write", "topic", self._topic)
+            return SpecError(message, "commit", f"{advice} First: {right.grant(self._bootstrap)}")
         return UnreachableError(message, "commit", advice)
 
     def _questions(self) -> Questions:

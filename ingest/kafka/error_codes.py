@@ -29,13 +29,15 @@ MISSING_TOPIC = UNKNOWN | {KafkaError.INCONSISTENT_TOPIC_ID}
 These errors also come for a moment after a change of leaders.
 """
 
-FORBIDDEN = frozenset(
+_DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+
+FORBIDDEN = _DENIED | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """This client has no right to send the request."""
 
 LOGIN = frozenset(
@@ -47,15 +49,19 @@ LOGIN = frozenset(
 )
 """The cluster refuses the login; another try could lock the account."""
 
-UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-"""Errors about a single topic or topic-partition, among several in one request."""
+UNSEEN = UNKNOWN | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+}
+"""Errors about a single topic, topic-partition or group, among several in one request."""
 
 OCCUPIED = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
 )
 """Answers of a group to a commit from outside while it has active consumers."""
 
-PASSING = frozenset(
+_UNSTABLE = frozenset(
     {
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
@@ -74,13 +80,17 @@ PASSING = frozenset(
         KafkaError._TRANSPORT,
     }
 )
-"""The leader moves, or the network broke.
+"""The leader moves, or the network broke."""
 
-A consumer recovers from such an error by itself, and a request is worth another try. Any
-other error of a consumer may mean skipped messages, for example a wrong checksum.
+PASSING = _UNSTABLE | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+"""A consumer recovers from such an error by itself, or isn't affected by it.
+
+librdkafka asks for the coordinator of a consumer's group, although windrow assigns
+topic-partitions and commits nothing. So a consumer needs no right on its group. Any other
+error of a consumer may mean skipped messages, for example a wrong checksum.
 """
 
-RETRIABLE = PASSING | {
+RETRIABLE = _UNSTABLE | {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_CONTROLLER,
@@ -161,5 +171,5 @@ def is_login_refused(error: KafkaError) -> bool:
 
 
 def is_denied(error: KafkaError) -> bool:
-    """Returns whether this client is refused: its login, or its right to send the request."""
-    return error.code() in FORBIDDEN or is_login_refused(error)
+    """Returns whether this client is refused: its login, or its right to read or to write."""
+    return error.code() in _DENIED or is_login_refused(error)

@@ -23,12 +23,14 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import (
+    FORBIDDEN,
     LOGIN_ADVICE,
     MISSING_TOPIC,
     is_denied,
     lacks_token,
     untrusted,
 )
+from windrow.ingest.kafka.rights import Right, lacking_error
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
@@ -136,10 +138,14 @@ def is_client_refused(error: KafkaError) -> bool:
     return is_denied(error) or untrusted(error.str())
 
 
-def denied_error(split: Split, reason: str) -> SpecError:
+def denied_error(split: Split, error: KafkaError, properties: Mapping[str, Any]) -> SpecError:
     """Makes the error for a cluster that refuses this client, or doesn't let it read."""
+    if error.code() in FORBIDDEN:
+        rights, bootstrap = [Right("Read", "topic", split.topic)], properties["bootstrap.servers"]
+        return lacking_error(rights, str(bootstrap), "read", split.topic, split.partition)
+    reason = scrub(error.str(), properties)
     message = f"the cluster refuses to let this client read: {reason}"
-    advice = "Check the credentials, and the client's rights to describe and read the topic."
+    advice = "Check the credentials."
     if lacks_token(reason):
         message, advice = f"the login has no token where the task runs: {reason}", LOGIN_ADVICE
     elif untrusted(reason):
@@ -172,7 +178,7 @@ def refusal_of(
     """Makes the user's error for a failed request, also from the client's other errors."""
     refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
-        return denied_error(split, scrub(refused.str(), properties))
+        return denied_error(split, refused, properties)
     if error.code() in MISSING_TOPIC:
         return IdentityError(
             f"topic {split.topic} is gone", "read", _ADVICE, split.topic, split.partition

@@ -100,13 +100,21 @@ class ProducerError(Exception):
         text: the client's or the broker's words, without secrets.
         unanswered: True if no answer came to a step that writes, so it may have succeeded.
         about: the subject of the message that was not written (`ProducerMessage.about`).
+        code: the code of Kafka's error, if there is one.
     """
 
     def __init__(
-        self, kind: Kind, text: str, *, unanswered: bool = False, about: Any = None
+        self,
+        kind: Kind,
+        text: str,
+        *,
+        unanswered: bool = False,
+        about: Any = None,
+        code: int | None = None,
     ) -> None:
         super().__init__(text)
         self.kind, self.text, self.unanswered, self.about = kind, text, unanswered, about
+        self.code = code
 
 
 class ProducerMessage(msgspec.Struct, frozen=True):
@@ -130,7 +138,7 @@ def kind_of(error: KafkaError) -> Kind:
     code = error.code()
     if code in FENCED:
         return "fenced"
-    if is_denied(error) or code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    if is_denied(error):
         return "denied"
     return "refused" if code in NOT_TAKEN else "failed"
 
@@ -211,6 +219,7 @@ class MessageProducer:
                 last_confirmed, deadline = confirmed_count, time.monotonic() + self._patience
         if failed or confirmed_count < sent_count:
             error, about = failed[0] if failed else (KafkaError(KafkaError._TIMED_OUT), None)
+            self.refuse_broken()  # it has the reason why the messages were dropped
             # Without a transaction the record may be in the topic already, or arrive later.
             unanswered = not self.transactional and kind_of(error) == "failed"
             raise self.failed(error, unanswered=unanswered, about=about)
@@ -264,7 +273,8 @@ class MessageProducer:
         self, error: KafkaError, *, unanswered: bool = False, about: Any = None
     ) -> ProducerError:
         """Makes a step's error from a client's error."""
-        return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered, about=about)
+        kind, text, code = kind_of(error), self.scrub(error), error.code()
+        return ProducerError(kind, text, unanswered=unanswered, about=about, code=code)
 
     def reason(self, failure: KafkaException | SystemError) -> KafkaError:
         """Returns the client's error, even if Python lost it.

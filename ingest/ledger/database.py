@@ -29,9 +29,10 @@ from windrow.ingest.errors import (
     require_extra,
     see_runbook,
 )
-from windrow.ingest.ledger.entries import ITSELF, TABLE
+from windrow.ingest.ledger.entries import ITSELF, PRIVILEGES, TABLE
 from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.settings.database_password import TWO_PASSWORDS, connection_event
+from windrow.ingest.settings.grants import LACKING, lacking_error, parameters, to_use_tables
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
 from windrow.ingest.settings.secrets import Secret, masked
@@ -53,6 +54,9 @@ _CHECK = (
 )
 _OTHER_FORMS = ("windrow_ledger_", "windrow_facts")
 """The beginnings of the names of tables that other versions of windrow made."""
+
+_DENIED = {"42501", "3F000"}
+"""SQLSTATE of a missing privilege, and of a schema that the user may not use."""
 
 _WRITES = "windrow_writes"
 NAME_QUERIES = {
@@ -160,6 +164,8 @@ class Database:
                     "ledger",
                     LEDGER_ANEW,
                 ) from None
+            if getattr(error.orig, "sqlstate", None) in _DENIED:
+                self.refuse_lacking()
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:
                 raise SpecError(
@@ -176,6 +182,20 @@ class Database:
             raise UnreachableError(
                 f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK
             ) from error
+
+    def refuse_lacking(self) -> None:
+        """Refuses a user of a server who lacks a privilege, by the privileges' names.
+
+        Raises:
+            SpecError: the user lacks privileges; the error has the statements that grant them.
+        """
+        if self.file is not None:
+            return
+        needs = parameters(list(to_use_tables("", {TABLE.name: PRIVILEGES})))
+        with self.engine.connect() as connection:
+            rows = connection.exec_driver_sql(LACKING, needs).all()
+        if rows:
+            raise lacking_error(f"The ledger {self.name} can't be used", rows, "ledger")
 
     def _reason(self, error: DBAPIError) -> str:
         """Returns the first line of the database's message, without secrets."""

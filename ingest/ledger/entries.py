@@ -66,6 +66,9 @@ TABLE = Table(
 )
 """The table. The number in its name is the version of the format. Other versions are refused."""
 
+PRIVILEGES = ("SELECT", "INSERT", "DELETE")
+"""The privileges of a user of PostgreSQL who works with a table that another user made."""
+
 ITSELF = ""
 """The pipeline id of entries about the ledger itself. No pipeline has this id."""
 

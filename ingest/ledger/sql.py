@@ -80,6 +80,9 @@ class SqlLedger:
                 identity = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)
         return identity
 
+    def refuse_unwritable(self) -> None:
+        self.database.refuse_lacking()
+
     def adopt_identity(self, identity: str) -> None:
         with self.writing(ITSELF) as entries:
             recorded = entries.put_if_absent(IDENTITY, ONLY, identity)

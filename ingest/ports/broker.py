@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -66,6 +66,18 @@ class Stamps:
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
     epochs: npt.NDArray[np.int32]
+
+
+@runtime_checkable
+class TellsRights(Protocol):
+    """A cluster that tells what this client may do, before the client tries it."""
+
+    def refuse_lacking(self, topics: Sequence[str], group: str | None) -> None:
+        """Checks the rights to read topics, and to commit offsets to a consumer group.
+
+        Raises:
+            SpecError: this client lacks rights; the error has the commands that grant them.
+        """
 
 
 class Broker(Protocol):

@@ -28,6 +28,13 @@ class Ledger(Protocol):
     def identity(self) -> str:
         """Returns the ledger's random id, made once."""
 
+    def refuse_unwritable(self) -> None:
+        """Checks whether this user may write to the ledger, if its database tells that.
+
+        Raises:
+            SpecError: the user lacks a privilege; the error has the statement that grants it.
+        """
+
     def adopt_identity(self, identity: str) -> None:
         """Takes over the id that a table is bound to. It is only for a rebuilt, empty ledger.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import header_text, read_topic
 from tests.kafka.produce import create_topic
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka import dead_topic, producers
 from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 from windrow.ingest.kafka.producers import MESSAGE_BYTES
@@ -177,17 +176,3 @@ def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
     KafkaDeadTopic(kafka, {}, name).publish(window(0), [letters(1, value=b"x" * 3_000_000)])
     (message,) = read_topic(kafka, name)
     assert len(message.value() or b"") == 3_000_000
-
-
-def test_who_may_not_write_is_told_so(
-    topic: KafkaDeadTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A topic without the right to write is refused before publication, with the needed rights."""
-    monkeypatch.setattr(
-        "windrow.ingest.kafka.dead_topic.AclOperation",
-        SimpleNamespace(WRITE="none of those that are allowed"),
-    )
-    with pytest.raises(
-        SpecError, match=r"may not write to the topic of dead letters.*Grant it Write and Describe"
-    ):
-        topic.refuse_unwritable()

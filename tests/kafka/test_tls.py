@@ -41,7 +41,7 @@ def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
     """
     with listening() as bootstrap:
         broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
-        for ask in (broker.cluster_id, lambda: broker.topic("t")):
+        for ask in (broker.cluster_id, lambda: broker.topic("t"), broker.names):
             began = time.monotonic()
             with pytest.raises(SpecError, match=r"certificate verify failed") as caught:
                 ask()

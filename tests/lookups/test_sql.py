@@ -246,7 +246,7 @@ def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
         apply(Lookup("writes", key, (("n", "n"),), writes), decoded(ORDERS))
     mysql.run("CREATE OR REPLACE USER stranger")
     stranger = SqlSection(sql=mysql.url.replace("me@", "stranger@"), relation="customers")
-    with pytest.raises(SpecError, match="Access denied for user 'stranger'"):
+    with pytest.raises(SpecError, match="lacks SELECT on"):
         stranger.source(Path("/")).version()
 
 
@@ -633,5 +633,5 @@ def test_what_can_not_be_read_is_refused_without_its_value(postgresql: Server) -
     postgresql.run("CREATE ROLE stranger LOGIN")
     stranger = postgresql.url.replace("postgres:@", "stranger:@", 1)
     denied = SqlSection(sql=stranger, relation="denied").source(Path("/"))
-    with pytest.raises(SpecError, match="permission denied for view denied"):
+    with pytest.raises(SpecError, match=r"lacks SELECT on the table public\.denied"):
         apply(Lookup("d", (("customer", "id"),), (("name", "n"),), denied), decoded(ORDERS))

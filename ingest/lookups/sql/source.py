@@ -46,6 +46,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, req
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
 from windrow.ingest.settings.database_password import connection_event
+from windrow.ingest.settings.grants import LACKING, Privilege, lacking_error, parameters
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import Secret, masked, read
 
@@ -198,6 +199,17 @@ class SqlSource:
                 column.type = column.type.data_type
         return table
 
+    def _find_lacking(self) -> Sequence[Sequence[str]]:
+        """Returns the privileges that the user lacks: in words, and the statements for them."""
+        schema, _, name = self.relation.rpartition(".")
+        if self._dialect == "mysql":
+            url = make_url(self.url)
+            table = f"`{schema or url.database}`.`{name}`"
+            return [(f"SELECT on {table}", f"GRANT SELECT ON {table} TO '{url.username}'")]
+        needs = [Privilege("USAGE", "SCHEMA", schema), Privilege("SELECT", "TABLE", schema, name)]
+        with self._engine().connect() as connection:
+            return connection.exec_driver_sql(LACKING, parameters(needs)).all()
+
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
         """Turns the database's errors into windrow's.
@@ -220,6 +232,9 @@ class SqlSource:
                     "validate",
                     "Mend the value, or look up another column.",
                 ) from None
+            states = {state, *getattr(error.orig, "args", ())[:1]}
+            if states & _DENIED and (lacking := self._find_lacking()):
+                raise lacking_error(f"{self.identity} can't be asked", lacking, "setup") from None
             untrusted = None if state else tls_advice(str(error.orig))
             of_settings = untrusted is not None or state.startswith(_OF_SETTINGS)
             # only the first line: the driver may add the query and its values after it
@@ -287,6 +302,9 @@ _OF_SETTINGS = (
 
 A user, database, schema, name or right is missing, or a file is no database.
 """
+
+_DENIED = {"42501", 1044, 1142, 1143}
+"""PostgreSQL's state of a missing privilege, and MySQL's numbers of it."""
 
 _NO_SNAPSHOT = "42704"
 _CANCELLED = ("57014", "70100", "error 3024")

@@ -33,6 +33,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import msgspec
+from confluent_kafka import KafkaError
 
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import (
@@ -43,6 +44,7 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
+from windrow.ingest.kafka.rights import Right, lacking_error
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.kafka.control_records import (
@@ -221,12 +223,14 @@ def open_fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
             transaction.fence(next(iter(target.topics)))
             yield transaction
         except ProducerError as error:
-            raise _user_error(error, name) from None
+            raise _user_error(error, name, target) from None
         finally:
             transaction.leave()
 
 
-def _user_error(error: ProducerError, name: str) -> SpecError | UnreachableError:
+def _user_error(
+    error: ProducerError, name: str, target: PublishTarget
+) -> SpecError | UnreachableError:
     if error.kind == "fenced":
         return LostConnectionError(
             f"another run took the transactional id {name}",
@@ -234,12 +238,15 @@ def _user_error(error: ProducerError, name: str) -> SpecError | UnreachableError
             "Do several runs of the window run at once? Run it again: it looks first at what is"
             " published already.",
         )
+    if error.code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        rights = [Right("Write", "transactional-id", target.options.prefix, is_prefix=True)]
+        return lacking_error(rights, str(target.properties["bootstrap.servers"]), "commit")
     if error.kind == "denied":
         return SpecError(
             f"This client may not write: {error.text}",
             "commit",
-            "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and"
-            f" Describe on the sink's topics, its control topic and the transactional id {name}.",
+            "Check the sasl.* and ssl.* properties under sink.client; windrow doctor SPEC names the"
+            " rights that it lacks on the sink's topics.",
         )
     return UnreachableError(
         f"the sink's cluster doesn't take a transaction: {error.text}",
@@ -256,6 +263,7 @@ def put_records(
 
     Raises:
         RefusedError: the topic's settings refuse a record, however often it is sent.
+        SpecError: this client may not write to the topic.
         ProducerError: a record was not written.
     """
     try:
@@ -264,6 +272,10 @@ def put_records(
             target.options.control, [ProducerMessage(key, value, headers) for key, value in records]
         )
     except ProducerError as error:
+        if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            rights = [Right("Write", "topic", target.options.control)]
+            servers = str(target.properties["bootstrap.servers"])
+            raise lacking_error(rights, servers, "commit") from None
         if error.kind == "refused":
             raise RefusedError(
                 f"The control topic {target.options.control} doesn't take a record: {error.text}",

@@ -14,7 +14,6 @@ import confluent_kafka as ck
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, untyped
-    AclOperation,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -26,6 +25,7 @@ from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
 from windrow.ingest.kafka.error_codes import LOST_OFFSETS, UNKNOWN
+from windrow.ingest.kafka.rights import Right, lacking_error, lacks
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import (
     LOOK_SECONDS,
@@ -221,6 +221,25 @@ class SinkTopics:
             str(described.topic_id), end.leader_epoch, int(start.offset), int(end.offset)
         )
 
+    def _make_control(self, questions: Questions, *, try_only: bool = False) -> None:
+        new = NewTopic(
+            self._control_name, num_partitions=1, replication_factor=-1, config=_CONTROL_SETTINGS
+        )
+        try:
+            questions.ask(
+                f"that the topic {self._control_name} is created",
+                None,
+                lambda: self._create(questions, new, try_only=try_only),
+                [Right("Create", "topic", self._control_name)],
+            )
+        except SpecError as error:
+            settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
+            raise SpecError(
+                f"The control topic {self._control_name} can't be made: {error.message}",
+                "setup",
+                f"Create it with one partition and {settings}. Or: {error.advice}",
+            ) from None
+
     def _limits(self, questions: Questions) -> list[Any]:
         """Asks for the control topic's end, open transactions included, and its first offset."""
         topic_partition, level = (
@@ -321,22 +340,9 @@ class SinkTopics:
             SpecError: this client may not make the topic.
         """
         questions = self._questions()
-        new = NewTopic(
-            self._control_name, num_partitions=1, replication_factor=-1, config=_CONTROL_SETTINGS
-        )
-        try:
-            questions.ask(
-                f"that the topic {self._control_name} is created",
-                None,
-                lambda: self._create(questions, new),
-            )
-        except SpecError as error:
-            settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
-            raise SpecError(
-                f"The control topic {self._control_name} can't be made: {error.message}",
-                "setup",
-                f"Create it with one partition and {settings}, or grant this client Create on it.",
-            ) from None
+        # Without the right to create it, Kafka's answer would be a refusal, also if it exists.
+        if self.control(wait=False) is None:
+            self._make_control(questions)
         questions.ask(
             f"the topic {self._control_name}", None, lambda: self._require_leader(questions)
         )
@@ -353,13 +359,23 @@ class SinkTopics:
         """
         questions = self._questions()
         described = self._describe_topics(questions, [*self._names, self._control_name])
+        lacking = [
+            Right(operation, "topic", name)
+            for name, description in described.items()
+            for operation in (("Read", "Write") if name == self._control_name else ("Write",))
+            if lacks(description, operation)
+        ]
+        if lacking:
+            raise lacking_error(lacking, self._servers, "setup")
         control = described.pop(self._control_name)
         self._refuse_missing(described)
         existing = dict(described)
         if not isinstance(control, KafkaException):
             existing[self._control_name] = control
+        else:
+            self._make_control(questions, try_only=True)
         settings = self._describe_configs(questions, list(existing))
-        problems = [*_missing_rights(existing)]
+        problems = list[str]()
         if delivery == "exactly-once":
             problems += self._broker_mistakes(questions, timeout)
         if self._control_name in existing:
@@ -442,9 +458,11 @@ class SinkTopics:
             raise self._questions().error_for(f"the topic {name}", name, description.args[0])
         return True
 
-    def _create(self, questions: Questions, new: NewTopic) -> None:
-        """Makes a topic, unless it exists."""
-        (future,) = questions.admin.create_topics([new], request_timeout=questions.seconds).values()
+    def _create(self, questions: Questions, new: NewTopic, *, try_only: bool) -> None:
+        """Makes a topic, unless it exists; with `try_only`, only asks whether it may be made."""
+        (future,) = questions.admin.create_topics(
+            [new], request_timeout=questions.seconds, validate_only=try_only
+        ).values()
         try:
             questions.result(future)
         except KafkaException as why:
@@ -556,15 +574,6 @@ def _number(config: Any, name: str, otherwise: int) -> int:
     """Returns a setting that is a number; `otherwise` if this client may not see it."""
     setting = None if isinstance(config, KafkaException) else config.get(name)
     return otherwise if setting is None else int(setting.value)
-
-
-def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
-    for name, description in topics.items():
-        if (
-            description.authorized_operations is not None
-            and AclOperation.WRITE not in description.authorized_operations
-        ):
-            yield f"this client may not write to {name}: grant it Write"
 
 
 def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]:

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.settings.grants import lacking_error
 from windrow.ingest.sinks.kit import Evolve, allowed_changes
 from windrow.ingest.sinks.postgres.catalog import (
     FORM,
@@ -44,6 +45,7 @@ from windrow.ingest.sinks.postgres.server import (
     TablePlace,
     begin_write,
     commit,
+    find_lacking,
     has_table,
     identifier,
     is_true,
@@ -130,7 +132,8 @@ def ensure(location: TablePlace, table_spec: TableSpec, owner: TableOwner) -> No
 def try_to_create(location: TablePlace) -> None:
     """Makes a table and windrow's own tables, unless they exist, and rolls that back.
 
-    So the server itself reports a missing right, or another obstacle.
+    So the server itself reports a missing right, or another obstacle. Rights on tables that
+    exist are asked for.
 
     Raises:
         SpecError, UnreachableError: the tables can't be made.
@@ -139,6 +142,9 @@ def try_to_create(location: TablePlace) -> None:
         _make_own_tables(connection, location)
         if find_table(connection, location) is None:
             connection.execute(location.query("CREATE TABLE {table} ()"), ())
+    lacking = find_lacking(location)
+    if lacking:
+        raise lacking_error(f"the table {location}", lacking, "setup")
 
 
 def check_table(

@@ -15,6 +15,14 @@ LONGEST = 63
 OWN_TABLES = ("targets", "receipts", "ranges", "notes")
 """Windrow's own tables, which are in their own schema (`catalog`)."""
 
+PRIVILEGES = {
+    "targets": ("SELECT", "INSERT", "UPDATE"),
+    "receipts": ("SELECT", "INSERT"),
+    "ranges": ("SELECT", "INSERT", "DELETE"),
+    "notes": ("SELECT", "INSERT", "UPDATE"),
+}
+"""The privileges of a user who writes windows, on own tables that another user made."""
+
 DEAD = "_dead"
 
 

@@ -24,7 +24,7 @@ Two waits have no limit:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -44,10 +44,17 @@ from windrow.ingest.errors import (
     join_first_few,
 )
 from windrow.ingest.settings.database_password import connect_with
+from windrow.ingest.settings.grants import (
+    LACKING,
+    Privilege,
+    lacking_error,
+    parameters,
+    to_use_tables,
+)
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.kit import waiting_for
-from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
+from windrow.ingest.sinks.postgres.names import OWN_TABLES, PRIVILEGES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -146,7 +153,7 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "42501": (
         SpecError,
         "it refuses it: {}",
-        "Grant it: `windrow help postgres` says which rights it takes.",
+        "Grant it: `windrow help permissions` says which rights it takes.",
     ),
     "42P01": (
         DamagedError,
@@ -365,6 +372,10 @@ def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
         return SpecError(f"the server {url.address} isn't trusted: {cause}", stage, advice)
+    if state == "42501" and (
+        lacking := find_lacking(location) or find_lacking(location, rare=True)
+    ):
+        return lacking_error(f"the server {url.address}", lacking, stage)
     if state in _KNOWN:
         kind, template, next_step = _KNOWN[state]
         return kind(f"the server {url.address}: {template.format(cause)}", stage, next_step)
@@ -381,6 +392,32 @@ def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -
         " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
         " again.",
     )
+
+
+def find_lacking(location: TablePlace, *, rare: bool = False) -> Sequence[tuple[str, str]]:
+    """Returns the privileges that the user lacks, as rows of `LACKING`, on a new connection.
+
+    Args:
+        location: the table's place.
+        rare: whether those count that only some tables and commands need: a new table with a
+            primary key, and the restore of receipts.
+    """
+    own, name = location.own_schema, location.name
+    privileges = [
+        Privilege("CREATE", "DATABASE", own),
+        *to_use_tables(own, PRIVILEGES),
+        Privilege("USAGE", "SCHEMA", name.schema),
+        Privilege("CREATE", "SCHEMA", name.schema, name.table),
+        Privilege("OWNER", "TABLE", name.schema, name.table),
+    ]
+    if rare:
+        privileges = [
+            Privilege("CREATE", "SCHEMA", own),
+            Privilege("DELETE", "TABLE", own, "receipts"),
+        ]
+    with suppress(psycopg.Error), _connect(location.url) as connection:
+        return connection.execute(LACKING, parameters(privileges)).fetchall()
+    return ()
 
 
 _LOCK_HOLDERS = """

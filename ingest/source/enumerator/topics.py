@@ -256,8 +256,8 @@ def _refuse_missing(
             raise SpecError(
                 f"There are no {selection_text(selection)}",
                 "plan",
-                "Check source.topic_pattern (it must match the whole name), and what the client may"
-                " see.",
+                "Check source.topic_pattern (it must match the whole name). A topic on which this"
+                " client lacks Describe isn't listed.",
             )
     elif missing:
         raise _unknown_topics_error(broker, missing)

@@ -198,7 +198,7 @@ class Cursor:
             # checked after the messages before the loss are taken
             self._loss = self._last_error = error
         elif is_denied(error):
-            raise denied_error(self._split, self._error_text(error))
+            raise denied_error(self._split, error, self._properties)
         elif code in MISSING_TOPIC:
             self._check()
         elif code not in PASSING | LOGIN:  # a login that only lacks a token gets one later
@@ -323,7 +323,7 @@ class Cursor:
         The read goes on if the missing offsets turn out to be gone and may be skipped.
         """
         if self._last_error is not None and is_client_refused(self._last_error):
-            raise denied_error(self._split, self._error_text(self._last_error))
+            raise denied_error(self._split, self._last_error, self._properties)
         position = self.position
         self._no_progress()
         if self.position > position:

@@ -233,7 +233,7 @@ def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, databa
         owner(f"GRANT USAGE, CREATE ON SCHEMA windrow TO {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
         user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#others")
-        with pytest.raises(SpecError, match="permission denied for table targets"):
+        with pytest.raises(SpecError, match=r"lacks SELECT on the table windrow\.targets"):
             user_sink.refuse_unwritable()
         owner(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA windrow TO {user}")
         user_sink.refuse_unwritable()

@@ -53,7 +53,12 @@ def raise_gone() -> None:
     raise IdentityError(message, "read", "Look.", "t")
 
 
-CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
+CLIENT = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "group.id": "g",
+    "auto.offset.reset": "error",
+    "log_level": 0,
+}
 """Properties of a client without a broker."""
 
 Reads = Callable[..., Cursor]
@@ -192,10 +197,18 @@ def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowErro
 
 
 @pytest.mark.parametrize(
-    "code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.LEADER_NOT_AVAILABLE]
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # of the consumers' own group, which isn't used
+    ],
 )
 def test_what_the_client_retries_is_waited_for(code: int) -> None:
-    """A broken connection or a moving leader doesn't end the read or change the position."""
+    """A broken connection, a moving leader, or a group without rights doesn't end the read, or
+    change the position.
+    """
     play(cursor := Cursor(Script(event(code, 15)), CLIENT, SPLIT, 60, raise_gone))
     assert cursor.position == 10
 
