@@ -6,14 +6,14 @@ import pytest
 
 from tests.docs import permissions
 from tests.permissions.features import LEDGERS, LOOKUPS, SINKS
-from windrow.ingest.ledger.database import TABLE_NAMES
+from windrow.ingest.ledger.database import NAME_QUERIES
 from windrow.ingest.lookups.kinds import SOURCES
 from windrow.ingest.sinks.kinds import KINDS
 
 
 @pytest.mark.parametrize(
     ("documented", "kinds"),
-    [(SINKS, KINDS), (LOOKUPS, SOURCES), (LEDGERS, TABLE_NAMES)],
+    [(SINKS, KINDS), (LOOKUPS, SOURCES), (LEDGERS, NAME_QUERIES)],
     ids=["sinks", "lookups", "ledgers"],
 )
 def test_each_kind_is_documented(documented: dict[str, str], kinds: dict[str, str]) -> None:
