@@ -12,7 +12,11 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # untyped
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # untyped
+    ConfigResource,
+    ListOffsetsResultInfo,
+    ResourceType,
+)
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET
@@ -38,6 +42,9 @@ from windrow.ingest.kafka.timeouts import (
 )
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.waiting import waiting_for
+
+NO_OFFSET = -1
+"""The offset that Kafka returns if no message has a timestamp at or after an instant."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -131,6 +138,9 @@ class Questions:
     def result(self, future: Future[T]) -> T:
         """Waits for a future's value; stops waiting when the cluster has refused the login.
 
+        If the connection breaks while librdkafka lists offsets, its result has neither an
+        offset nor an error. Taken for an offset, it would say that a log is empty.
+
         librdkafka ends the request itself after its timeout. The deadline here is for a
         future that librdkafka never completes.
 
@@ -151,7 +161,10 @@ class Questions:
                 else KafkaError.SASL_AUTHENTICATION_FAILED
             )
             raise KafkaException(KafkaError(code))
-        return future.result(0)
+        value = future.result(0)
+        if isinstance(value, ListOffsetsResultInfo) and value.offset < NO_OFFSET:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return value
 
     def is_retriable(self, error: KafkaError) -> bool:
         """Returns whether the request is worth another try after this error."""

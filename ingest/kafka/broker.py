@@ -23,7 +23,7 @@ from windrow.ingest.errors import (
     format_count,
     join_first_few,
 )
-from windrow.ingest.kafka.admin_requests import Questions
+from windrow.ingest.kafka.admin_requests import NO_OFFSET, Questions
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import (
     END,
@@ -49,9 +49,6 @@ _OffsetSpecs = Mapping[TopicPartition, Any]
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID, which a cluster before Kafka 2.8 returns instead of a topic id."""
-
-_NO_OFFSET = -1
-"""The offset that Kafka returns if no message has a timestamp at or after an instant."""
 
 _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
     "read_committed": ck.IsolationLevel.READ_COMMITTED,
@@ -359,7 +356,7 @@ class KafkaBroker:
         )
         return {
             tp: None
-            if listed.offset == _NO_OFFSET
+            if listed.offset == NO_OFFSET
             else OffsetAndEpoch(listed.offset, listed.leader_epoch)
             for tp, listed in answers.items()
         }
@@ -395,9 +392,6 @@ class KafkaBroker:
         for tp, listed in answers.items():
             if isinstance(listed, KafkaException):
                 raise self._questions.error_for(subject, tp.topic, listed.args[0])
-            # librdkafka's result of a request whose connection broke has no offset and no error
-            if listed.offset < _NO_OFFSET:
-                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return answers
 
     def _refusal(self, group: str, topic: str, error: KafkaError) -> str:

@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600)
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
-    end, verdicts = time.monotonic() + 60 * args.minutes, list[Verdict]()
+    verdicts = list[Verdict]()
 
     def judged(case: Case) -> None:
         if time.monotonic() < end:
@@ -99,6 +99,7 @@ def main() -> int:
         cases = [case for cases in recorded for case in cases]
         random.Random(args.seed).shuffle(cases)
         print(f"seed {args.seed}: {len(cases):,} cases", flush=True)
+        end = time.monotonic() + 60 * args.minutes
         list(pool.map(judged, cases))
     print(f"{len(verdicts):,} cases; exit codes: {Counter(verdict.code for verdict in verdicts)}")
     if args.record:

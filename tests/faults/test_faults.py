@@ -92,7 +92,7 @@ def test_what_is_wrong_with_an_end(ended: Ended, says: str) -> None:
 
 CASES_OF_TWINS = {
     "silent": (Case("sqlite here", "plan", Target("kafka", 3, "stall")), "without a message"),
-    "raising": (Case("sqlite here", "show", Target("file", 2, "error")), "a bug"),
+    "raising": (Case("sqlite here", "pause", Target("file", 1, "full")), "a bug"),
     "losing": (Case("sqlite here", "run again", Target("kafka", 3, "cut")), "verify"),
 }
 

@@ -14,7 +14,7 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
 )
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import ConfigResource, ListOffsetsResultInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,7 +242,7 @@ def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
             return {"t": answered(SimpleNamespace(partitions=[0]))}
 
         def list_offsets(self, specs: dict[object, object], **options: object) -> object:
-            listed = SimpleNamespace(offset=offsets.pop(0), leader_epoch=None)
+            listed = ListOffsetsResultInfo(offsets.pop(0), -1, -1)
             return {tp: answered(listed) for tp in specs}
 
     broker = answered_by(monkeypatch, Admin())

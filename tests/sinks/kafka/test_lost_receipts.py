@@ -5,11 +5,13 @@ Published messages stay published.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
 from tests.kafka.produce import (
     Put,
@@ -29,7 +31,7 @@ from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicSeen
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.ports.sink import Done, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.sinks.kafka import topics
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
@@ -183,6 +185,29 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     assert read_owner(view) == old
     log.log_seen = LogSeen("id", 4, 0, end)
     assert read_owner(view) is None
+
+
+def test_an_end_that_the_cluster_has_not_told_is_asked_for_again(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control topic isn't taken for empty if the connection breaks while its end is asked for.
+
+    librdkafka's answer then has neither an offset nor an error.
+    """
+    staged_window = staged_receipt(table, 0, dead=False)
+    list_offsets, lost = AdminClient.list_offsets, list[Any]()
+
+    def lose_answers(admin: AdminClient, specs: Any, **options: Any) -> Any:
+        if len(lost) == 4 or {tp.topic for tp in specs} != {table.options.control}:
+            return list_offsets(admin, specs, **options)
+        lost.append(specs)
+        future = Future[Any]()
+        future.set_result(ListOffsetsResultInfo(-1001, -1, -1))
+        return dict.fromkeys(specs, future)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", lose_answers)
+    assert isinstance(reopen(table).commit(*staged_window), AlreadyDone)
+    assert len(lost) == 4
 
 
 def test_messages_of_others_with_a_windows_origin_are_told(
