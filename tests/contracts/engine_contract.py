@@ -27,7 +27,12 @@ from tests.runner.spark.tasks import (
     WaitsForEver,
     staged,
 )
-from windrow.ingest.errors import BugError, DataLossError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    BugError,
+    DataLossError,
+    DeadWorkerError,
+    SpecError,
+)
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.engine import Engine
 
@@ -176,12 +181,12 @@ class EngineContract:
         assert "secret-payload" not in shown(caught.value)
 
     def test_too_little_memory_is_no_bug(self, engine: Engine) -> None:
-        """A task that runs out of memory raises UnreachableError, like a worker that was killed
+        """A task that runs out of memory raises DeadWorkerError, like a worker that was killed
         for it.
 
         The run may succeed where there is more memory.
         """
-        with pytest.raises(UnreachableError, match=r"ran out of memory .*t\[3\]@30"):
+        with pytest.raises(DeadWorkerError, match=r"ran out of memory .*t\[3\]@30"):
             list(engine.run(Raises(MemoryError), ONE))
 
     def test_a_dead_worker_costs_one_try(self, engine: Engine, tmp_path: Path) -> None:
@@ -191,8 +196,8 @@ class EngineContract:
         assert len(list(tmp_path.iterdir())) == 2
 
     def test_workers_that_always_die_are_an_outage(self, engine: Engine, tmp_path: Path) -> None:
-        """A task whose worker dies in every try raises UnreachableError, not BugError."""
-        with pytest.raises(UnreachableError, match="Nothing was committed"):
+        """A task whose worker dies in every try raises DeadWorkerError, not BugError."""
+        with pytest.raises(DeadWorkerError, match="Nothing was committed"):
             list(engine.run(self.dies(tmp_path, times=1000), [Split("t", 1, 0, 10)]))
         assert len(list(tmp_path.iterdir())) == 4
 
