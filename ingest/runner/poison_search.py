@@ -231,13 +231,20 @@ def death_of(memory: int, state: int, start: int, stop: int, exit_code: int) -> 
         exit_code: its exit code.
 
     Raises:
-        UnprovenError: it took too long, or ended before it read anything, or it raised an error.
+        UnprovenError: it took too long, was killed from outside, ended before it read anything,
+            or raised an error.
     """
     if (state, exit_code) == (ENDED, 0):
         return None
     if exit_code == -signal.SIGALRM:
         raise UnprovenError(
             f"The search for a message that kills it was ended after {SEARCH_SECONDS} seconds"
+        )
+    if exit_code == -signal.SIGKILL:  # no message sends it: an operator does, or the kernel
+        raise UnprovenError(
+            f"The process that decoded the offsets {start} to {stop - 1} was killed from outside"
+            " (SIGKILL), so the driver's machine or container may have less than"
+            f" {memory / (1 << 30):g} GiB of free memory"
         )
     reason = (
         f"more than {memory / (1 << 30):g} GiB of memory"

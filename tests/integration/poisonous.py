@@ -16,10 +16,10 @@ from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.testing.engine import WorkerDiedError
 
-Way = Literal["kill", "segfault", "memory"]
+Way = Literal["abort", "segfault", "memory"]
 
 _DEATHS: dict[Way, Callable[[], object]] = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "abort": lambda: os.kill(os.getpid(), signal.SIGABRT),
     "segfault": lambda: ctypes.string_at(0),
     "memory": lambda: bytearray(1 << 46),
 }
@@ -50,7 +50,7 @@ class Poisonous:
         ids = {*decoded.rows["id"].to_pylist()}
         deaths = [self.deaths[deadly_id] for deadly_id in sorted(ids & self.deaths.keys())]
         if self.together and ids >= {*self.together}:
-            deaths.append("kill")
+            deaths.append("abort")
         for death in deaths:
             if os.getpid() == self.test_process:
                 raise WorkerDiedError

@@ -54,7 +54,7 @@ def pipeline_of(setup: PipelineSetup, spark: SparkSession, transform: Transform)
 @pytest.mark.parametrize(
     ("death", "reason"),
     [
-        ("kill", "signal 9, Killed"),
+        ("abort", "signal 6, Aborted"),
         pytest.param("segfault", "signal 11, Segmentation fault", marks=pytest.mark.long),
         pytest.param("memory", "more than 4 GiB of memory", marks=pytest.mark.long),
     ],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -104,18 +103,18 @@ def test_a_poison_pill_is_left_out(desk: SourceDesk, tp: TopicPartition) -> None
     The other messages become rows, the plan stays, and the receipt warns. Windows of other
     messages don't know it.
     """
-    pipeline = pipeline_of(desk, tp, {KILLER: "kill"})
+    pipeline = pipeline_of(desk, tp, {KILLER: "abort"})
     receipt = run_first(pipeline).committed.receipt
     assert desk.sink is not None
     assert pipeline.ledger.plan(hour(0)) == receipt.plan
     assert (receipt.counts.read, receipt.counts.valid, receipt.counts.dead) == (5, 4, 1)
     assert dict(receipt.reasons) == {POISON_PILL: 1}
     (warning,) = receipt.warnings
-    assert f"{tp}@{KILLER} (signal 9, Killed) is left out" in warning
+    assert f"{tp}@{KILLER} (signal 6, Aborted) is left out" in warning
     (dead,) = desk.sink.read_dead(hour(0)).to_pylist()
     assert (dead["_offset"], dead["stage"], dead["reason"]) == (KILLER, "rules", POISON_PILL)
     assert dead["value"] == b'{"id": 2, "name": null}'
-    assert "signal 9, Killed" in dead["detail"]
+    assert "signal 6, Aborted" in dead["detail"]
     assert desk.run(pipeline, 1)[0].committed.receipt.warnings == ()
     assert desk.verdict().ok
 
@@ -138,7 +137,7 @@ class DeadlyDecoder(PlainDecoder):
             if KILLER in messages["offset"].to_pylist():
                 if os.getpid() == self.test_process:
                     raise WorkerDiedError
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.abort()
             return decode(messages)
 
         return decode_or_die
@@ -158,7 +157,7 @@ def test_a_decoder_that_dies(desk: SourceDesk, tp: TopicPartition) -> None:
 def test_many_poison_pills(desk: SourceDesk, tp: TopicPartition) -> None:
     """All messages of a window may be poison pills; each is left out, by one search."""
     no_limits = {"max_dead_ratio": None}
-    pipeline = pipeline_of(desk, tp, dict.fromkeys(range(5), "kill"), limits=no_limits)
+    pipeline = pipeline_of(desk, tp, dict.fromkeys(range(5), "abort"), limits=no_limits)
     counts = run_first(pipeline).committed.receipt.counts
     assert (counts.read, counts.valid, counts.dead) == (5, 0, 5)
     assert_exactly_once(desk, pipeline)
@@ -179,9 +178,9 @@ def test_more_memory_than_a_worker_has(desk: SourceDesk, tp: TopicPartition) -> 
 
 def test_dead_letter_limits_count_poison_pills(desk: SourceDesk, tp: TopicPartition) -> None:
     """A window with more poison pills than its limits allow is refused, in each run."""
-    pipeline = pipeline_of(desk, tp, {KILLER: "kill"}, limits={"max_dead_count": 0})
+    pipeline = pipeline_of(desk, tp, {KILLER: "abort"}, limits={"max_dead_count": 0})
     for _ in range(2):
-        with pytest.raises(DeadLetterLimitError, match="signal 9"):
+        with pytest.raises(DeadLetterLimitError, match="signal 6"):
             run_first(pipeline)
     assert pipeline.sink.look(hour(0)) is None
 
@@ -218,8 +217,8 @@ def test_replays_leave_poison_pills_out(
 
     With `try_again` it becomes a row; or it is found again, if it still kills.
     """
-    run_first(pipeline_of(desk, tp, {KILLER: "kill"}))
-    still_deadly, harmless = (pipeline_of(desk, tp, deaths) for deaths in ({KILLER: "kill"}, {}))
+    run_first(pipeline_of(desk, tp, {KILLER: "abort"}))
+    still_deadly, harmless = (pipeline_of(desk, tp, deaths) for deaths in ({KILLER: "abort"}, {}))
     assert run_first(still_deadly, replace=True, try_again=True).committed.receipt.counts.dead == 1
     no_search(monkeypatch)
     assert run(harmless, hour(0), Request("a", replace=True)).committed.receipt.counts.dead == 1
@@ -245,7 +244,7 @@ def test_the_driver_dies_around_the_record(
     3. The driver dies; or it dies later, while the attempt stages the other messages.
     4. The next run finds the record and doesn't search; before step 2, it searches.
     """
-    pipeline = pipeline_of(desk, tp, {KILLER: "kill"})
+    pipeline = pipeline_of(desk, tp, {KILLER: "abort"})
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
         run_first(pipeline)
@@ -270,7 +269,7 @@ def test_a_twin_that_records_after_the_attempt_is_seen(
 
     If it dies in the attempt, its ledger doesn't have the message that was left out.
     """
-    pipeline = pipeline_of(desk, tp, {KILLER: "kill"})
+    pipeline = pipeline_of(desk, tp, {KILLER: "abort"})
     late = list[PoisonPill]()
     put = type(pipeline.ledger).put_poison_pill
     monkeypatch.setattr(
@@ -295,7 +294,7 @@ def test_two_runs_search_at_once(
     2. The other run records it, and commits the window.
     3. This run records it: it gets the other's record, and sees the other's commit.
     """
-    pipeline = pipeline_of(desk, tp, {KILLER: "kill"})
+    pipeline = pipeline_of(desk, tp, {KILLER: "abort"})
     record: Callable[..., PoisonPill] = poison_search.record_poison_pill
     records, others = list[PoisonPill](), list[Result]()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from itertools import pairwise
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from windrow.ingest.runner.poison_search import (
     Death,
     UnprovenError,
+    death_of,
     find_batch_end,
     find_killers,
 )
+from windrow.ingest.runner.trial_process import DECODING
 
 STOP = 40
 OFFSETS = st.integers(0, STOP - 1)
@@ -102,3 +105,12 @@ def test_the_end_of_an_unreadable_batch(first: int, length: int) -> None:
     last = min(first + length, STOP) - 1
     trials = Trials(set(range(first, last + 1)))
     assert find_batch_end(trials, first, STOP) == last
+
+
+def test_a_process_that_is_killed_from_outside_proves_nothing() -> None:
+    """SIGKILL is no proof, because a kernel that is short of memory sends it."""
+    with pytest.raises(UnprovenError, match=r"offsets 3 to 5 was killed from outside .* 4 GiB"):
+        death_of(4 << 30, DECODING, 3, 6, -signal.SIGKILL)
+    assert death_of(4 << 30, DECODING, 3, 6, -signal.SIGABRT) == Death(
+        3, 6, "value", "signal 6, Aborted"
+    )
