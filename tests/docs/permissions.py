@@ -22,9 +22,10 @@ INTRODUCTION = """\
 
 *Generated from `tests/permissions/features.py` by `make docs`.*
 
-The least rights that a user of windrow needs, for each feature. What stands here for Kafka, PostgreSQL and MariaDB was tried on real servers: each
-feature works with these rights, and is refused if one of them is missing. The error then names the right and has the
-command that grants it; `windrow doctor SPEC` lists all that it can ask for at once. A pipeline needs the rights of all features that it uses.
+The least rights that a user of windrow needs, for each feature. The features of pipelines and DataFrames were tried on real Kafka, PostgreSQL and
+MariaDB: each works with these rights, and is refused if one of them is missing. `infer`, `peek` and `lag` ask the questions of a pipeline that reads, and
+weren't tried one by one. An error names the missing right and has the command that grants it; `windrow doctor SPEC` lists all that it can ask for at
+once. A pipeline needs the rights of all features that it uses.
 
 ## Kafka
 
