@@ -12,7 +12,7 @@ import pytest
 from tests.formats.bombs import BOMBS
 from windrow.ingest.formats.kinds import FORMATS
 
-DRAWN = "8"
+DRAWN = "4"
 """The number of messages of a format that `make test` tries."""
 MOST_SECONDS, MOST_MEBIBYTES = 10, 320
 """What SECURITY.md says of a message of a megabyte: CPU time, and memory above the worker's."""
@@ -23,7 +23,7 @@ def test_each_format_has_its_expensive_messages() -> None:
     assert set(BOMBS) == set(FORMATS)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", FORMATS)
