@@ -60,18 +60,15 @@ def table_description(spec: PipelineSpec) -> str:
 def code_version(spec: PipelineSpec, columns: Columns) -> str:
     """Returns a digest of everything that decides a message's rows.
 
-    That is how it is decoded, its columns and its transforms. The source, tuning, limits
-    and names of assets aren't part of it.
+    That is how it is decoded, its columns and its transforms. The source, tuning, limits,
+    names of assets and references to secrets aren't part of it.
 
     Args:
         spec: the pipeline.
         columns: the columns of its schema.
     """
     column_facts = [(c.name, c.nullable, c.constraints) for c in columns.columns]
-    parts = spec.model_dump_json(
-        include={"decode", "transform", "metadata"},
-        exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
-    )
+    parts = spec.dump_for_digest("decode", "transform", "metadata")
     return hashlib.sha256(f"{parts}{columns.described()}{column_facts}".encode()).hexdigest()[:12]
 
 

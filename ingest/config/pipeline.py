@@ -37,6 +37,7 @@ from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
+    NO_SECRETS,
     Default,
     Reference,
     Section,
@@ -425,6 +426,18 @@ class PipelineSpec(Section):
     def _source_registry(self) -> RegistrySpec | None:
         return self.source.registry or (
             None if self.named_cluster is None else self.named_cluster.registry
+        )
+
+    def dump_for_digest(self, *sections: str) -> str:
+        """Returns sections as JSON of which digests are made.
+
+        References to secrets and assets of lookups are left out, since no row depends on them. A
+        reference may also be a path of this machine.
+        """
+        return self.model_dump_json(
+            include={*sections},
+            exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
+            context=NO_SECRETS,
         )
 
     def sink_path(self) -> str:

@@ -139,7 +139,7 @@ def schema_digest(spec: PipelineSpec) -> str:
     The settings say how messages are read, transformed and limited. The files are those of
     schemas and functions; their bytes are digested, and they are not imported.
     """
-    sections = spec.model_dump_json(include={"decode", "transform", "metadata", "limits"})
+    sections = spec.dump_for_digest("decode", "transform", "metadata", "limits")
     digest = sha256(f"{sections}{spec.source.on_loss}{spec.source.on_removed}".encode())
     for name in sorted(set(_CODE_FILE.findall(sections))):
         with suppress(OSError):

@@ -20,6 +20,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
+    SerializationInfo,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -51,6 +52,10 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """Matches a URL with one slash instead of two. As a path it would be a folder of this machine."""
+
+
+NO_SECRETS = "no secrets"
+"""The context in which a section's JSON has null in place of each reference to a secret."""
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -278,6 +283,11 @@ def _written_client_value(value: object) -> object:
     return to_mapping(value) if isinstance(value, Login) else written(value)
 
 
+def _written_in_json(value: object, info: SerializationInfo) -> object:
+    is_left_out = info.context == NO_SECRETS and isinstance(value, Secret)
+    return None if is_left_out else written(value)
+
+
 def _text_or_secret(value: object) -> object:
     return _or_reference(value, _some_text, "a text")
 
@@ -430,20 +440,20 @@ _REFERENCES = [
 Reference = Annotated[
     Secret,
     PlainValidator(_check_reference),
-    PlainSerializer(written, when_used="json"),
+    PlainSerializer(_written_in_json, when_used="json"),
     WithJsonSchema({"anyOf": _REFERENCES}),
     Values(REFERENCES),
 ]
 ScalarOrSecret = Annotated[
     bool | int | float | str | Secret,
     PlainValidator(_scalar_or_secret),
-    PlainSerializer(written, when_used="json"),
+    PlainSerializer(_written_in_json, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_REFERENCES]}),
 ]
 Password = Annotated[
     str | Secret,
     PlainValidator(_text_or_secret),
-    PlainSerializer(written, when_used="json"),
+    PlainSerializer(_written_in_json, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
     Values(f"a text, {REFERENCES}"),
 ]
