@@ -81,9 +81,7 @@ SPECS: dict[str, Callable[[object], Sections]] = {
 
 
 def _takes_reference(annotation: object) -> bool:
-    return annotation in get_args(Secret) or any(
-        map(_takes_reference, get_args(annotation))
-    )
+    return annotation in get_args(Secret) or any(map(_takes_reference, get_args(annotation)))
 
 
 @pytest.mark.parametrize(
