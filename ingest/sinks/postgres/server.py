@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import psycopg
@@ -56,8 +56,6 @@ from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.kit import waiting_for
 from windrow.ingest.sinks.postgres.names import OWN_TABLES, PRIVILEGES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
-
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 IDLE = "10s"
 """The longest time that a session may be idle in a transaction. Windrow never works for long
@@ -243,7 +241,7 @@ def refuse_unusable(url: ServerUrl) -> None:
         ) from None  # the driver's text may contain the password
 
 
-class _TellingConnection(psycopg.Connection[tuple[Any, ...]]):
+class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that logs a message if the server takes long to answer."""
 
     def wait(self, *args: Any, **options: Any) -> Any:
@@ -258,7 +256,7 @@ def _connect(url: ServerUrl) -> Connection:
         "client_encoding": "UTF8",
     }
     connect = partial(
-        _TellingConnection.connect,
+        Connection.connect,
         url.text,
         autocommit=True,
         prepare_threshold=None,

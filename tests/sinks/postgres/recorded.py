@@ -140,7 +140,7 @@ class RecordedCursor(psycopg.Cursor[Any]):
         )
 
 
-class RecordedConnection(psycopg.Connection[tuple[Any, ...]]):
+class RecordedConnection(server.Connection):
     """A connection that records its rollback, if a transaction is open."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
