@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from windrow.ingest.settings.secrets import Secret, read
+from windrow.ingest.settings.secrets import Secret, masked, read
 
 C = TypeVar("C")
 
@@ -19,7 +19,8 @@ def connect_with(password: Secret, setting: str, connect: Callable[[str], C]) ->
     """Connects with the password as it is now.
 
     If the server refuses it, it is read anew, and tried once more if it has changed: a command
-    may have printed it before the server got another one.
+    may have printed it before the server got another one. An error of the driver doesn't quote
+    the password, although the server may repeat it.
 
     Args:
         password: the reference.
@@ -29,16 +30,27 @@ def connect_with(password: Secret, setting: str, connect: Callable[[str], C]) ->
     Raises:
         SpecError: the reference leads to no password.
     """
+
+    def connect_by(text: str) -> C:
+        try:
+            return connect(text)
+        except Exception as error:
+            # masked here, because only here is it known which password was tried
+            error.args = tuple(
+                masked(arg, [text]) if isinstance(arg, str) else arg for arg in error.args
+            )
+            raise
+
     first = read(password, setting)
     try:
-        return connect(first)
+        return connect_by(first)
     except Exception as error:
         if not any(words in str(error) for words in _REFUSED):
             raise
         second = read(password, setting, renewed=True)
         if second == first:
             raise
-    return connect(second)
+    return connect_by(second)
 
 
 def connection_event(password: Secret, setting: str) -> Callable[..., Any]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import quote
 
-import psycopg
 import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
@@ -35,6 +35,7 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, SecureBroker, certificate, client
 from tests.kafka.tokens import bearer
 from tests.registry.server import RegistryServer
+from tests.sinks.postgres.server.server import TlsServer, tls_server
 from windrow.ingest.kafka.embedded.server import find_jars
 
 MARKER = "m4rker"
@@ -47,6 +48,9 @@ CA = str(TLS / "broker.pem")
 NOWHERE = "127.0.0.1:1"
 HOUR = "2026-01-05T01:00:00Z"
 GOOD = 20
+_USER = "by_password"
+"""The user of the databases, whose password is `CANARY`."""
+
 MODELS = """\
 import pandera.polars as pa
 import polars as pl
@@ -181,14 +185,23 @@ class Servers:
         return self._stack.enter_context(answering(server_context()))
 
     @cached_property
+    def _postgresql(self) -> TlsServer:
+        folder = self._stack.enter_context(TemporaryDirectory(prefix="windrow-tls-"))
+        server = self._stack.enter_context(tls_server(Path(folder)))
+        server.set_password(_USER, CANARY)
+        return server
+
+    @property
     def database(self) -> str:
-        """The part of a URL behind the user."""
-        url = self._fixture("postgres").replace("postgresql+psycopg://", "postgresql://", 1)
-        with psycopg.connect(url, autocommit=True) as server:
-            server.execute("DROP TABLE IF EXISTS places")
-            server.execute("CREATE TABLE places (id bigint PRIMARY KEY, city text)")
-            server.execute("INSERT INTO places SELECT n, 'Kyiv' FROM generate_series(0, 9) n")
-        return str(url.partition("@")[2])
+        """A new database of `_USER`: the part of its URL behind the user."""
+        server, name = self._postgresql, f"db_{uuid.uuid4().hex[:12]}"
+        server.run(f"CREATE DATABASE {name} OWNER {_USER}", "postgres")
+        statements = (
+            "CREATE TABLE places AS SELECT n AS id, 'Kyiv' AS city FROM generate_series(0, 9) n",
+            f"GRANT SELECT ON places TO {_USER}",
+        )
+        server.run("; ".join(statements), name)
+        return server.url("").partition("@")[2].replace("/shop?", f"/{name}?")
 
     @cached_property
     def catalog(self) -> str:
@@ -295,6 +308,15 @@ def _ask(address: str, **login: Any) -> dict[str, Any]:
 
 def _iceberg(**catalog: Any) -> dict[str, Any]:
     return {"sink": {"kind": "iceberg", "table": f"{MARKER}.things", "catalog": catalog}}
+
+
+def _database(address: str, password: str = "") -> str:
+    return f"postgresql://{_USER}{password and ':'}{password}@{address}"
+
+
+def _into_database(url: str, **login: Any) -> dict[str, Any]:
+    table = {"table": f"{MARKER}_things", "staging": "./staging"}
+    return {"sink": {"kind": "postgres", "url": url, **table, **login}}
 
 
 def _aws(address: str) -> dict[str, str]:
@@ -459,29 +481,37 @@ LOGINS: Mapping[str, Login] = {
         ("SqlSection.password",),
         "database",
         lambda address, refer: _look_up(
-            sql=f"postgresql://postgres@{address}", relation="places", password=refer("secret")
+            sql=_database(address), relation="places", password=refer("secret")
         ),
-        damaged=False,
+    ),
+    "ledger, password": Login(
+        ("PipelineSpec.state_password", "_LedgerPassword.password"),
+        "database",
+        lambda address, refer: {"state": _database(address), "state_password": refer("secret")},
     ),
     "ledger, URL": Login(
         ("url.state",),
         "database",
-        lambda address, refer: {"state": f"postgresql://postgres:{refer.in_url()}@{address}"},
-        damaged=False,
+        lambda address, refer: {"state": _database(address, refer.in_url())},
         reads=False,
+    ),
+    "sink, password": Login(
+        ("PostgresSection.password",),
+        "database",
+        lambda address, refer: _into_database(_database(address), password=refer("secret")),
+    ),
+    "sink, password by name": Login(
+        ("PostgresSection.password", "SharedSpec.secrets"),
+        "database",
+        lambda address, refer: {
+            "secrets": {"shop": refer("secret")},
+            **_into_database(_database(address), password={"secret": "shop"}),
+        },
     ),
     "sink, URL": Login(
         ("url.url",),
         "database",
-        lambda address, refer: {
-            "sink": {
-                "kind": "postgres",
-                "url": f"postgresql://postgres:{refer.in_url()}@{address}",
-                "table": f"{MARKER}_things",
-                "staging": "./staging",
-            }
-        },
-        damaged=False,
+        lambda address, refer: _into_database(_database(address, refer.in_url())),
         reads=False,
     ),
     "catalog, URL": Login(
@@ -489,10 +519,9 @@ LOGINS: Mapping[str, Login] = {
         "database",
         lambda address, refer: _iceberg(
             type="sql",
-            uri=f"postgresql+psycopg://postgres:{refer.in_url()}@{address}",
+            uri=_database(address, refer.in_url()).replace("://", "+psycopg://"),
             warehouse="WAREHOUSE",
         ),
-        damaged=False,
         reads=False,
     ),
     "catalog, token": Login(
@@ -620,6 +649,8 @@ def write_pipeline(
     _produce(clear, topics[0], is_avro="registry" in sections)
     cluster = {"bootstrap_servers": bootstrap}
     cluster |= {part: sections[part] for part in ("client", "registry") if part in sections}
+    shared = {"clusters": {"prod": cluster}}
+    shared |= {"secrets": sections["secrets"]} if "secrets" in sections else {}
     spec = {
         "id": f"{MARKER}_things",
         "source": {"cluster": "prod", "topic": topics[0]},
@@ -628,7 +659,7 @@ def write_pipeline(
         "sink": {"kind": "files", "path": "./table"},
         "state": "./state.db",
         "limits": {"max_dead_ratio": 0.5},
-        **{part: value for part, value in sections.items() if part not in {*cluster, "env"}},
+        **{part: sections[part] for part in sections.keys() - {*cluster, *shared, "env"}},
     }
     text_by_placeholder = {
         "TARGET": topics[1],
@@ -640,10 +671,7 @@ def write_pipeline(
     if "REGISTRY" in str(cluster):
         text_by_placeholder["REGISTRY"] = servers.registry
     (folder / "models.py").write_text(MODELS)
-    for file, content in {
-        "windrow.yaml": {"clusters": {"prod": cluster}},
-        "spec.yaml": spec,
-    }.items():
+    for file, content in {"windrow.yaml": shared, "spec.yaml": spec}.items():
         text = yaml.safe_dump(content)
         for placeholder, value in text_by_placeholder.items():
             text = text.replace(placeholder, value)

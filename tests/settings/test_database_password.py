@@ -20,7 +20,7 @@ from windrow.ingest.sinks.postgres.url import server_url
 
 
 class Server:
-    """A server with one user, and the passwords that were tried."""
+    """A server with one user, which repeats a wrong password, and the passwords that were tried."""
 
     def __init__(self, password: str) -> None:
         self.password, self.tried = password, list[str]()
@@ -28,7 +28,7 @@ class Server:
     def connect(self, password: str) -> str:
         self.tried.append(password)
         if password != self.password:
-            raise OSError('FATAL:  password authentication failed for user "me"')
+            raise OSError(f'FATAL:  password authentication failed for user "me" by {password}')
         return "connected"
 
 
@@ -41,7 +41,7 @@ def test_a_refused_password_is_read_once_more(tmp_path: Path) -> None:
     """A kept output of a command that the server refuses is replaced, and tried once more.
 
     An unchanged password isn't tried twice, for servers lock users out; other errors aren't about
-    the password.
+    the password. The error hides the password that was tried, the first or the second.
     """
     file = tmp_path / "password"
     file.write_text("first")
@@ -53,9 +53,13 @@ def test_a_refused_password_is_read_once_more(tmp_path: Path) -> None:
     assert connect_with(secret, "sink.password", server.connect) == "connected"
     assert server.tried == ["first", "first", "first", "second"]
     server.password, server.tried = "third", []
-    with pytest.raises(OSError, match="authentication failed"):
+    with pytest.raises(OSError, match=r"authentication failed .* by \*\*\*$"):
         connect_with(secret, "sink.password", server.connect)
     assert server.tried == ["second"]
+    file.write_text("no third")
+    with pytest.raises(OSError, match=r"authentication failed .* by \*\*\*$"):
+        connect_with(secret, "sink.password", server.connect)
+    assert server.tried == ["second", "second", "no third"]
     file.write_text("third")
     with pytest.raises(ZeroDivisionError):
         connect_with(secret, "sink.password", lambda _: 1 // 0)

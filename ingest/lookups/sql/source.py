@@ -48,7 +48,7 @@ from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
 from windrow.ingest.settings.database_password import connection_event
 from windrow.ingest.settings.grants import LACKING, Privilege, lacking_error, parameters
 from windrow.ingest.settings.libpq import TCP, tls_advice
-from windrow.ingest.settings.secrets import Secret, masked, read
+from windrow.ingest.settings.secrets import Secret, masked
 
 KEYS_A_QUESTION = 1000
 """Largest number of keys in one query."""
@@ -143,9 +143,6 @@ class SqlSource:
             _close(connection)
             raise
 
-    def _password(self) -> str | None:
-        return None if self.password is None else read(self.password, "from.password")
-
     def _engine(self) -> Engine:
         url = make_url(self.url)
         if self._dialect == "sqlite":
@@ -238,8 +235,7 @@ class SqlSource:
             untrusted = None if state else tls_advice(str(error.orig))
             of_settings = untrusted is not None or state.startswith(_OF_SETTINGS)
             # only the first line: the driver may add the query and its values after it
-            line = str(error.orig).strip().partition("\n")[0]
-            line = masked(line, [self._password() or ""])[:200]
+            line = masked(str(error.orig).strip().partition("\n")[0], [])[:200]
             reason = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
                 if untrusted is not None and self._dialect == "mysql":
