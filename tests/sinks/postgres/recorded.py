@@ -162,7 +162,7 @@ class RecordedConnection(server.Connection):
 
 def record_the_wire(patch: pytest.MonkeyPatch) -> None:
     """Records all later connections in this process."""
-    patch.setattr(server, "_TellingConnection", RecordedConnection)
+    patch.setattr(server, "Connection", RecordedConnection)
 
 
 class RecordedPostgres(Recorded):
