@@ -147,6 +147,9 @@ def untrusted(text: str) -> bool:
     return _UNTRUSTED.search(text) is not None and not lacks_token(text)
 
 
+_LOGIN_AGAIN_TOO_SOON = "Request not valid in current SASL state"
+"""Words of an error that passes: a broker takes one login a second (KIP-368), and a token that ends
+within that second makes the client log in again."""
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
 """librdkafka's words for a login by token that has no token."""
 
@@ -167,7 +170,12 @@ def is_login_refused(error: KafkaError) -> bool:
     A provider that can't be reached isn't a refusal: librdkafka asks it again, and an old
     token may still be valid. A provider that refuses says so by `error` (RFC 6749, 5.2).
     """
-    return error.code() in LOGIN and (not lacks_token(error.str()) or '"error"' in error.str())
+    text = error.str()
+    return (
+        error.code() in LOGIN
+        and _LOGIN_AGAIN_TOO_SOON not in text
+        and (not lacks_token(text) or '"error"' in text)
+    )
 
 
 def is_denied(error: KafkaError) -> bool:

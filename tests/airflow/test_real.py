@@ -55,7 +55,7 @@ def test_a_tick_commits_what_is_due(
         return Process([*words, *options], env).run(log_lines.append)
 
     ended = run(hour(4), "--due", "--request", "tick")
-    assert (ended.code, keys(ended.document)) == (1, [hour(n) for n in (0, 2, 3, 4)])
+    assert (ended.code, keys(ended.document)) == (1, [hour(n) for n in (0, 2, 3, 4)]), log_lines
     assert hour(1) in ended.message
     assert any("Reading" in line for line in log_lines), "its log"
     figures = summary(ended.document)

@@ -445,6 +445,12 @@ def _asking(name: str, kind: str, schema: str, model: str) -> Decoder:
     return replace(decoder, registry=FixedRegistry((WriterSchema("1", kind, schema),)))
 
 
+def _asking_for_events(kind: str, schema: str, name: str) -> Decoder:
+    decoder: Any = decoder_of(name, "", folder=HERE, **_MODEL)
+    asking: Decoder = decoder.asking(FixedRegistry((WriterSchema("1", kind, schema),)))
+    return asking
+
+
 def _envelope_of_avro() -> dict[str, Any]:
     return {
         "type": "record",
@@ -518,6 +524,20 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
             ),
             _in(b"\0\2", avro_text("c")),
             {},
+        )
+    ],
+    "debezium-avro-confluent": lambda: [
+        _avro_bombs(
+            _asking_for_events("AVRO", json.dumps(_envelope_of_avro()), "debezium-avro-confluent"),
+            _in(framed(1, b"\0\2"), avro_text("c")),
+            FRAMES,
+        )
+    ],
+    "debezium-json-schema-confluent": lambda: [
+        Bombs(
+            _asking_for_events("JSON", "{}", "debezium-json-schema-confluent"),
+            framed(1, b'{"op":"c","after":{"id":1}}'),
+            {**_each(_in(framed(1, b'{"op":"c","after":'), b"}"), ROWS), **FRAMES},
         )
     ],
     "protobuf": lambda: [

@@ -51,11 +51,12 @@ def test_librdkafka_takes_a_login(
         ("Failed to acquire SASL OAUTHBEARER token: Could not connect to server", False),
         ('Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}', True),
         ('SASL authentication error: {"status":"invalid_token"}', True),
+        ("mechanism handshake failed: Broker: Request not valid in current SASL state", False),
     ],
 )
 def test_a_provider_without_an_answer_is_no_refusal(text: str, refused: bool) -> None:
     """Driver, reader and producer call a client refused by the same rule: an old token may be
-    valid while the provider of tokens doesn't answer.
+    valid while the provider of tokens doesn't answer, and a second login within a second passes.
     """
     error = KafkaError(KafkaError._AUTHENTICATION, text)
     assert is_client_refused(error) is is_login_refused(error) is is_denied(error) is refused
