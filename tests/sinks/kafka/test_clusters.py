@@ -75,6 +75,7 @@ def test_a_certificate_that_is_missing_or_wrong(
     assert reason in str(raised.value)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
     """Each message is there once after each broker was restarted, so that all topics and the
