@@ -147,9 +147,11 @@ def untrusted(text: str) -> bool:
     return _UNTRUSTED.search(text) is not None and not lacks_token(text)
 
 
-_LOGIN_AGAIN_TOO_SOON = "Request not valid in current SASL state"
+_LOGIN_AGAIN_TOO_SOON = (
+    "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL state"
+)
 """Words of an error that passes: a broker takes one login a second (KIP-368), and a token that ends
-within that second makes the client log in again."""
+within that second makes the client log in again. Other logins meet it where a listener has none."""
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
 """librdkafka's words for a login by token that has no token."""
 

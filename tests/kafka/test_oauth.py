@@ -45,13 +45,17 @@ def test_librdkafka_takes_a_login(
         assert scrub(f"bad {CANARY}", properties) == "bad ***"
 
 
+HANDSHAKE_FAILED = "mechanism handshake failed: Broker: Request not valid in current SASL state"
+
+
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
         ("Failed to acquire SASL OAUTHBEARER token: Could not connect to server", False),
         ('Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}', True),
         ('SASL authentication error: {"status":"invalid_token"}', True),
-        ("mechanism handshake failed: Broker: Request not valid in current SASL state", False),
+        (f"SASL OAUTHBEARER {HANDSHAKE_FAILED}", False),
+        (f"SASL SCRAM-SHA-256 {HANDSHAKE_FAILED}", True),
     ],
 )
 def test_a_provider_without_an_answer_is_no_refusal(text: str, refused: bool) -> None:
