@@ -83,6 +83,8 @@ class Prometheus:
         Raises:
             OSError: the figures aren't pushed.
         """
+        from urllib.error import HTTPError
+
         pushed, given_up = Future[None](), Event()
 
         def push() -> None:
@@ -90,6 +92,8 @@ class Prometheus:
                 self._push(given_up)
                 pushed.set_result(None)
             except BaseException as error:  # noqa: BLE001
+                if isinstance(error, HTTPError):  # it holds a connection, and this frame holds it
+                    error.close()
                 pushed.set_exception(error)
 
         Thread(target=push, daemon=True).start()
