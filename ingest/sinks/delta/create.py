@@ -73,7 +73,8 @@ def ensure(
     def make_missing() -> None:
         table = tables.load(uri)
         while (change := _missing(uri, table, columns, owner, shape)) is not None:
-            failed = tables.try_change(change, local=folder.is_local)
+            with folder.waiting():
+                failed = tables.try_change(change, local=folder.is_local)
             if failed is not None:
                 refuse_unwritable(uri)
                 raise _FailedChangeError(failed.reason)
