@@ -57,7 +57,7 @@ def test_every_kind_and_command_meets_faults() -> None:
     assert set(names(app)) == COMMANDS.keys() - {"run again"} | SPARED
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "command"), COMMANDS_AT_PLACES)
 def test_a_call_fails(servers: Servers, dice: random.Random, place: str, command: str) -> None:
     """A call of a command fails, in a way that the seed draws.
