@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -164,8 +164,9 @@ class Database:
                     "ledger",
                     LEDGER_ANEW,
                 ) from None
-            if getattr(error.orig, "sqlstate", None) in _DENIED:
-                self.refuse_lacking()
+            denied = getattr(error.orig, "sqlstate", None) in _DENIED
+            if denied and (lacking := self._find_lacking()):
+                raise self._lacking_error(lacking) from None
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:
                 raise SpecError(
@@ -189,13 +190,23 @@ class Database:
         Raises:
             SpecError: the user lacks privileges; the error has the statements that grant them.
         """
+        if lacking := self._find_lacking():
+            raise self._lacking_error(lacking)
+
+    def _find_lacking(self) -> Sequence[Sequence[str]]:
+        """Returns the privileges that the user lacks, as rows of `LACKING`; none if it can't ask.
+
+        The next request tells why the server can't be asked.
+        """
         if self.file is not None:
-            return
+            return []
         needs = parameters(list(to_use_tables("", {TABLE.name: PRIVILEGES})))
-        with self.engine.connect() as connection:
-            rows = connection.exec_driver_sql(LACKING, needs).all()
-        if rows:
-            raise lacking_error(f"The ledger {self.name} can't be used", rows, "ledger")
+        with suppress(DBAPIError), self.engine.connect() as connection:
+            return connection.exec_driver_sql(LACKING, needs).all()
+        return []
+
+    def _lacking_error(self, lacking: Sequence[Sequence[str]]) -> SpecError:
+        return lacking_error(f"The ledger {self.name} can't be used", lacking, "ledger")
 
     def _reason(self, error: DBAPIError) -> str:
         """Returns the first line of the database's message, without secrets."""

@@ -16,11 +16,14 @@ import pytest
 
 from tests.permissions.features import POSTGRES, SqlFeature
 from tests.sinks.postgres.world import PostgresKeyedBoth, place_of, sink_at
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, WindrowError
+from windrow.ingest.ledger import database as ledger_database
 from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.lookups.sql import source as lookup_source
 from windrow.ingest.lookups.sql.kind import SqlSection
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres import server as sink_server
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # starts a server
@@ -162,3 +165,26 @@ def test_what_only_a_later_run_needs_is_told_before(scene: Scene) -> None:
     with pytest.raises(SpecError) as caught:
         used.refuse_unwritable()
     assert STATEMENT.findall(caught.value.advice) == [scene.named(lacking)]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("sink_makes_all", sink_server),
+        ("ledger_makes_table", ledger_database),
+        ("lookup", lookup_source),
+    ],
+)
+def test_a_server_that_does_not_tell_the_lacking_privileges(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, name: str, module: Any
+) -> None:
+    """A missing privilege is windrow's error, too, if the server can't be asked which one it is."""
+    (feature,) = (feature for feature in POSTGRES if feature.name == name)
+    scene.prepare(feature)
+    for statement in feature.statements[:-1]:
+        scene.run(scene.named(statement))
+    monkeypatch.setattr(module, "LACKING", "SELECT no_column, %s, %s, %s, %s")
+    with pytest.raises(WindrowError, match="permission denied") as caught:
+        getattr(scene, name)()
+    assert STATEMENT.findall(str(caught.value)) == []
+    assert caught.value.__suppress_context__, "the driver's text may repeat a request"

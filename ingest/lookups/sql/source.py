@@ -197,15 +197,16 @@ class SqlSource:
         return table
 
     def _find_lacking(self) -> Sequence[Sequence[str]]:
-        """Returns the privileges that the user lacks: in words, and the statements for them."""
+        """Returns the privileges that the user lacks; none if the server can't be asked."""
         schema, _, name = self.relation.rpartition(".")
         if self._dialect == "mysql":
             url = make_url(self.url)
             table = f"`{schema or url.database}`.`{name}`"
             return [(f"SELECT on {table}", f"GRANT SELECT ON {table} TO '{url.username}'")]
         needs = [Privilege("USAGE", "SCHEMA", schema), Privilege("SELECT", "TABLE", schema, name)]
-        with self._engine().connect() as connection:
+        with suppress(DBAPIError), self._engine().connect() as connection:
             return connection.exec_driver_sql(LACKING, parameters(needs)).all()
+        return []
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
