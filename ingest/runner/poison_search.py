@@ -109,7 +109,7 @@ def find_batch_end(death_in: DeathIn, first: int, stop: int) -> int:
         stop: the end of the range.
     """
     offsets = range(first + 1, stop)
-    return first + bisect_left(offsets, True, key=lambda one: death_in(one, one + 1) is None)
+    return first + bisect_left(offsets, True, key=lambda end: death_in(end, end + 1) is None)
 
 
 def find_poison_pills(

@@ -95,7 +95,7 @@ def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
     return decoded.with_rows(decoded.rows.take(pa.array(rows)), rows)
 
 
-def of_messages(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
+def select_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
     """Returns the verdict on the messages of some rows alone. Each message has one row."""
     rows = decoded.rows if row_mask.all() else decoded.rows.filter(pa.array(row_mask))
     index = decoded.row_index.to_numpy()[row_mask]
@@ -104,11 +104,11 @@ def of_messages(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
         rows=rows,
         row_index=pa.array(index),
         cut=decoded.cut[np.isin(decoded.cut, index)] if len(decoded.cut) else decoded.cut,
-        ignored=tuple(_ignored_of(part, index) for part in decoded.ignored),
+        ignored=tuple(_select_ignored(part, index) for part in decoded.ignored),
     )
 
 
-def _ignored_of(ignored: Ignored, index: npt.NDArray[np.int64]) -> Ignored:
+def _select_ignored(ignored: Ignored, index: npt.NDArray[np.int64]) -> Ignored:
     positions = np.flatnonzero(np.isin(ignored.index, index))
     if len(positions) == len(ignored.index):
         return ignored

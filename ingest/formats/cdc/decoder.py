@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import merge_leaves, nest_columns, of_messages, path_text
+from windrow.ingest.formats.cdc.arrays import merge_leaves, nest_columns, path_text, select_rows
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.formats.cdc.row_images import RowImage
@@ -246,7 +246,7 @@ class ChangeBatchDecoder:
             both = self._decode_both(messages)
             in_steps = both.dead_index.to_numpy()
             decoded = self._split(
-                of_messages(both, np.ones(both.rows.num_rows, np.bool_)), messages
+                select_rows(both, np.ones(both.rows.num_rows, np.bool_)), messages
             )
             if len(in_steps):
                 again = _decoded_part(messages, in_steps, self._decode_in_steps)
@@ -260,7 +260,7 @@ class ChangeBatchDecoder:
     def _split(self, both: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Returns the verdict on messages whose metadata and written rows are decoded."""
         metadata, changes = self._metadata.classify(lambda _: both, messages)
-        written = of_messages(metadata, changes != ChangeKind.REMOVED)
+        written = select_rows(metadata, changes != ChangeKind.REMOVED)
         return self._by_kind(
             metadata, changes, messages, self._written.rows(lambda _: written, messages)
         )
