@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos faults mutants lint bench bench-quick docs screenshots lock sbom audit clean
+.PHONY: help setup demo demo-airflow ui stop test test-setup test-all test-fast test-lowest soak chaos faults mutants lint bench bench-quick docs screenshots lock sbom audit clean
 
 # Three for two cores, since tests wait about half of their time; each takes some 3 GB.
 WORKERS ?= 3
@@ -18,8 +18,8 @@ help: ## this list
 setup:
 	@.ci/setup
 
-demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres]
-	@$(IN_ENV) python -m windrow.assets.demo run $(if $(SINK),--sink $(SINK))
+demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres]; with CHANGES=1 a database's changes into an Iceberg table
+	@$(IN_ENV) python -m $(if $(CHANGES),tests.changes.demo,windrow.assets.demo run $(if $(SINK),--sink $(SINK)))
 
 demo-airflow: setup ## after `make demo`: Airflow on 127.0.0.1, its DAGs the demo's pipelines, and a backfill of the day
 	@$(IN_ENV) python -m tests.airflow.demo
@@ -30,11 +30,16 @@ ui: setup ## Dagster on 127.0.0.1 with the demo's history
 stop: setup ## end what demo and ui started
 	@$(IN_ENV) python -m windrow.assets.demo stop
 
-test: setup lint ## all that CI checks: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
-	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10
+# The commit is the seed: a commit has one answer, and each commit draws other examples.
+test: setup test-setup lint ## all that CI checks: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
+	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10 --seed $$((16#$$(git rev-parse --short=8 HEAD | head -c 8)))
 
-test-all: setup lint ## every test, for a release and each night: all kills, all examples, clusters, the demo, chaos
+test-all: setup test-setup lint ## every test, for a release and each night: all kills, all examples, clusters, the demo, chaos
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
+
+# The environment of tests/airflow: to make it takes longer than those tests.
+test-setup: setup
+	@.ci/airflow
 
 # Folders whose tests stand on Dagster, a database, a table on disk, Kafka's client or other processes, or look at the papers.
 NOT_FAST = $(patsubst %,--ignore=tests/%,admin assets cli docs infer integration kafka ledger runner/spark shape)

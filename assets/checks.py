@@ -28,6 +28,7 @@ from windrow.assets.names import dead_letters_key, table_key
 from windrow.assets.partitions import partition_key
 from windrow.assets.reporting import NEWEST
 from windrow.ingest.admin.lag import Uncommitted, describe_uncommitted, uncommitted_between
+from windrow.ingest.admin.new_topics import ADVICE, describe_new_topics, find_new_topics
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -54,7 +55,11 @@ def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinit
 
 
 def _names(spec: PipelineSpec) -> list[str]:
-    return [name for name in _CHECKS if name != "completeness" or not spec.window.is_batch]
+    needless = {
+        *(["completeness"] if spec.window.is_batch else []),
+        *(["new_topics"] if spec.watched_pattern is None else []),
+    }
+    return [name for name in _CHECKS if name not in needless]
 
 
 def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinition:
@@ -177,7 +182,7 @@ def _evaluation(
         metadata,
         checked_event,
         severity=severity,
-        description=with_spec(description, spec.spec_file),
+        description=with_spec(description, spec.spec_path),
         blocking=False,
     )
 
@@ -219,6 +224,14 @@ def _retention_margin(pipeline: Pipeline) -> Verdict:
     )
 
 
+def _new_topics(pipeline: Pipeline) -> Verdict:
+    """Checks whether each topic of the file's pattern has a pipeline."""
+    names = find_new_topics(pipeline)
+    words = f"{describe_new_topics(names)}. {ADVICE if names else ''}"
+    metadata: dict[str, Value] = {"new_topics": dg.MetadataValue.text(shorten(names))}
+    return not names, f"{words[0].upper()}{words[1:]}".strip(), metadata
+
+
 def _dead_letters(pipeline: Pipeline) -> Verdict:
     """Checks whether the newest windows have more dead letters than `limits.warn_dead_ratio`."""
     spec, receipts = pipeline.spec, pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
@@ -251,12 +264,38 @@ def _dead_letters(pipeline: Pipeline) -> Verdict:
     )
 
 
+def _ignored(pipeline: Pipeline) -> Verdict:
+    """Checks whether messages of the newest windows have fields that were passed over."""
+    receipts = pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
+    count = sum(receipt.counts.ignored for receipt in receipts)
+    fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]()).most_common()
+    is_kept, newest = pipeline.spec.decode.keeps_unknown, _newest_words(len(receipts))
+    metadata: dict[str, Value] = {
+        "ignored": count,
+        "ignored_fields": dg.MetadataValue.json(dict(fields)),
+    }
+    if not fields:
+        return True, f"Each field of the messages of {newest} has a column.", metadata
+    return (
+        is_kept,
+        (
+            f"{format_count(count, 'message')} of {newest} with fields that no column is for (most:"
+            f" {code(fields[0][0])}): {'rows keep them' if is_kept else 'they were passed over'}."
+            " `windrow infer --update SPEC` adds columns for them."
+        ),
+        metadata,
+    )
+
+
 def _newest_words(windows: int) -> str:
     return "the newest window" if windows == 1 else f"the newest {windows} windows"
 
 
 class ShownReceipt(msgspec.Struct, frozen=True):
-    """The fields of a receipt that distinguish two commits of one window."""
+    """The fields of a receipt that distinguish two commits of one window.
+
+    Only the generation changes when the window's rows expire.
+    """
 
     digest: str
     generation: int
@@ -345,7 +384,8 @@ def _differences(
         f"{key}: {who} has generation {copies[key].generation}, the table generation"
         f" {receipt.generation}"
         for key, receipt in _index_by_window(receipts).items()
-        if key in copies and copies[key] != receipt
+        if key in copies
+        and (copies[key].digest, copies[key].attempt) != (receipt.digest, receipt.attempt)
     ]
 
 
@@ -387,6 +427,17 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Pipeline, dg.DagsterInstance], Verdic
             " their messages came late, and no window between them was left out"
         ),
         lambda pipeline, _: completeness(pipeline),
+    ),
+    "ignored": (
+        (
+            f"No message of the newest {NEWEST} windows has a field that no column is for and that"
+            " was passed over"
+        ),
+        lambda pipeline, _: _ignored(pipeline),
+    ),
+    "new_topics": (
+        "Each topic of the cluster that matches `for_each.topic_pattern` has its pipeline",
+        lambda pipeline, _: _new_topics(pipeline),
     ),
     DEAD_LETTERS: (
         (

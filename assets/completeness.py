@@ -10,20 +10,23 @@ generation or state changes, such as after a replacement or a late message.
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 import dagster as dg
 
 from windrow.assets.dependencies import keys_of, pipeline_of
-from windrow.assets.metadata import Value
+from windrow.assets.metadata import Value, watermark_metadata
 from windrow.assets.names import identifier
 from windrow.assets.partitions import key_of, partitions_in_time
 from windrow.assets.reporting import NEWEST
 from windrow.assets.schedule import paused_words
 from windrow.ingest.admin.completeness import completeness_of, describe_holding, refuse_batches
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import in_time
+from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.errors import SpecError, WindrowError, format_count, join_first_few
+from windrow.ingest.model.grid import label_after
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness
 
@@ -139,14 +142,14 @@ def _refuse_other_partitions(
 def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
     """Returns `generation state` of the newest windows that are complete or late, by partition key.
 
-    The second result is a sentence about what other windows wait for; empty if all are
-    complete.
+    The generation is the one that wrote the rows, so their expiry starts no run. The second
+    result is a sentence about what other windows wait for; empty if all are complete.
     """
     report = completeness_of(pipeline, LOOK_BACK)
     states, window = report.windows, in_time(pipeline.spec.window)
     waits = any(state.state == "open" for state in states.values())
     complete = {
-        key_of(window, r.window.span[0]): f"{r.generation} {states[r.window.key].state}"
+        key_of(window, r.window.span[0]): f"{r.rows_generation} {states[r.window.key].state}"
         for r in pipeline.ledger.recorded_receipts(pipeline.spec.id, LOOK_BACK)
         if r.window.span is not None
         and r.window.key in states
@@ -182,7 +185,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
     overdue = [
         key
         for key, r in recorded.items()
-        if states[key].state == "open" and r.window.span is not None and r.window.span[1] < waited
+        if states[key].state == "open" and _end_of_completing_window(window, r.window) < waited
     ]
     metadata: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
@@ -190,16 +193,16 @@ def completeness(pipeline: Pipeline) -> Verdict:
         "late": dg.MetadataValue.json(late),
         "holding": dg.MetadataValue.text(shorten([str(tp) for tp in report.holding])),
     }
-    if report.watermark is not None:
-        metadata["watermark"] = dg.MetadataValue.timestamp(report.watermark)
+    metadata |= watermark_metadata(report.watermark, report.event_watermark)
     words = []
     if overdue:
+        delays = "delay" if report.event_time is None else "delay, event_delay"
         words.append(
-            f"Not complete, though delay and max_wait are over: {join_first_few(overdue)}."
+            f"Not complete, though {delays} and max_wait are over: {join_first_few(overdue)}."
             f" {_describe_holding(pipeline, report)}"
         )
     if too_late:
-        words.append(_late_words(too_late, tolerance))
+        words.append(_late_words(too_late, window))
     waiting = sum(state.state == "open" for state in states.values())
     well = f"Complete: {format_count(len(states) - waiting, 'window')}" + (
         f", {waiting} open and not overdue" if waiting else ""
@@ -210,23 +213,39 @@ def completeness(pipeline: Pipeline) -> Verdict:
     return not too_late and not overdue, " ".join(words) or f"{well}.", metadata
 
 
+def _end_of_completing_window(grid: TimeWindows, window: Window) -> datetime:
+    """Returns the end of the first window whose messages can complete a window.
+
+    By event time these are messages of `event_delay` after the window's end.
+    """
+    assert window.span is not None
+    end = window.span[1]
+    return end if grid.event_delay is None else label_after(grid.grid, end + grid.event_delay)
+
+
 def shorten(lines: Sequence[str]) -> str:
     """Returns the first lines, and the number of the others."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"
 
 
-def _late_words(late: Mapping[str, int], tolerance: float) -> str:
+def _late_words(late: Mapping[str, int], grid: TimeWindows) -> str:
     """Describes how many messages of complete windows came in later windows.
 
     Args:
         late: the number of such messages by window.
-        tolerance: the setting `window.completeness.tolerance`.
+        grid: the pipeline's windows.
     """
+    time, setting = (
+        ("the message's timestamp", "window.delay")
+        if grid.event_time is None
+        else (f"`{grid.event_time}`", "window.event_delay")
+    )
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     return (
         f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in"
-        " later windows. Nothing is lost: sum by hour over the message's timestamp. That is more"
-        f" than `window.completeness.tolerance`, {tolerance:.3g} of a window's messages: raise it"
-        " if that many may be late. A longer `window.delay` waits for such messages."
+        f" later windows. Nothing is lost: sum by hour over {time}. That is more than"
+        f" `window.completeness.tolerance`, {grid.completeness.tolerance:.3g} of a window's"
+        " messages: raise it if that many may be late. A longer"
+        f" `{setting}` waits for such messages."
     )

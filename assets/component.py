@@ -23,7 +23,7 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import dead_letters_key, identifier, kafka_key, table_key
 from windrow.assets.yamlschema import as_written
 from windrow.ingest.assemble import connect
-from windrow.ingest.config.load import load_spec, parse_spec
+from windrow.ingest.config.load import load_specs, parse_specs
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.infer.new_pipeline import PLACEHOLDER, infer, template
@@ -125,9 +125,9 @@ class KafkaTable(dg.Component):
                 return made.merge_attributes(metadata={"runbook": "https://wiki.example/payments"})
     """
 
-    def __init__(self, spec: PipelineSpec) -> None:
-        """Makes a component from a spec."""
-        self.spec = spec
+    def __init__(self, *specs: PipelineSpec) -> None:
+        """Makes a component from the specs of a file: one, or one for each topic (`for_each`)."""
+        self.specs = specs
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -152,18 +152,19 @@ class KafkaTable(dg.Component):
         if file is not None and file.is_file():
             # Dagster allows several YAML documents in one file
             number = context.component_path.instance_key
-            return cls(load_spec(file, number if isinstance(number, int) else 0))
+            return cls(*load_specs(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
-        return cls(parse_spec(raw, context.path))
+        return cls(*parse_specs(raw, context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Makes the pipeline's definitions.
+        """Makes the definitions of the file's pipelines.
 
         Raises:
             SpecError: another pipeline of the code location has the same names in Dagster.
         """
         _refuse_conflicts(tuple(context.component_tree.get_all_components(KafkaTable)))
-        return kafka_table(self.spec, get_asset_spec=self.get_asset_spec)
+        tables = [kafka_table(spec, get_asset_spec=self.get_asset_spec) for spec in self.specs]
+        return dg.Definitions.merge(*tables)
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         """Returns the asset spec of the table or of its dead letters.
@@ -176,7 +177,7 @@ class KafkaTable(dg.Component):
 
 @lru_cache(maxsize=1)  # each pipeline of a code location calls it with the same components
 def _refuse_conflicts(components: tuple[KafkaTable, ...]) -> None:
-    specs = [component.spec for component in components]
+    specs = [spec for component in components for spec in component.specs]
     refuse_alike(specs)
     refuse_two_clusters(specs)
 
@@ -190,9 +191,9 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
     """
     spec_by_name = dict[str, PipelineSpec]()
     for spec in specs:
-        names, file = _names(spec), spec.folder / FILE
+        names, file = _names(spec), _path(spec)
         for name in filter(spec_by_name.__contains__, names):
-            other_names, other_file = _names(spec_by_name[name]), spec_by_name[name].folder / FILE
+            other_names, other_file = _names(spec_by_name[name]), _path(spec_by_name[name])
             clash = (
                 f"have one {names[name]}"
                 if names[name] == other_names[name]
@@ -214,6 +215,10 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
                 f"Give {remedy}, or a code location of its own.",
             )
         spec_by_name |= dict.fromkeys(names, spec)
+
+
+def _path(spec: PipelineSpec) -> Path:
+    return spec.spec_path or spec.folder / FILE
 
 
 def _names(spec: PipelineSpec) -> dict[str, str]:
@@ -240,7 +245,7 @@ def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
         first_spec = spec_by_key.setdefault(kafka_key(spec), spec)
         if first_spec.named_cluster == spec.named_cluster:
             continue
-        first, second = sorted(str(pipeline.folder / FILE) for pipeline in (spec, first_spec))
+        first, second = sorted(str(_path(pipeline)) for pipeline in (spec, first_spec))
         raise SpecError(
             f"{first} and {second} read from a cluster called {spec.source.cluster}, which is"
             " another one in each of them, and Dagster has one resource of that name",

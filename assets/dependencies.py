@@ -14,12 +14,15 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from windrow.assets.names import kafka_key, ledger_key, sink_key, spark_key
-from windrow.ingest.assemble import Dependencies, assemble, dead_topic
+from windrow.ingest.assemble import Dependencies, assemble, dead_topic, table_columns
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.sinks.kind import Rows
 from windrow.resources.kafka import KafkaSource
 
 
@@ -59,6 +62,15 @@ def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
     return cast("Ledger", _under(ledger_key(spec), resources, "ledger").ledger())
 
 
+def tables_of(spec: PipelineSpec, resources: Any) -> tuple[Sink, DeadLetters]:
+    """Returns the pipeline's table and its dead letters, without their schema."""
+    return _open_table(spec, resources, lambda: table_columns(spec).arrow_schema)
+
+
+def _open_table(spec: PipelineSpec, resources: Any, rows: Rows) -> tuple[Sink, DeadLetters]:
+    return _under(sink_key(spec), resources, "open").open(rows, spec.metadata)  # type: ignore[no-any-return]
+
+
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
     """Assembles the pipeline from the resources of a Dagster context. Only the ledger is opened.
 
@@ -66,11 +78,11 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         SpecError: the schema can't be loaded, or a resource can't be used.
         UnreachableError: the ledger's database doesn't answer.
     """
-    table, source = _under(sink_key(spec), resources, "open"), source_of(spec, resources)
+    source = source_of(spec, resources)
     on = Dependencies(
         source.connect(spec.source.isolation),
         ledger_of(spec, resources),
-        lambda rows: table.open(rows, spec.metadata),
+        lambda rows: _open_table(spec, resources, rows),
         _under(spark_key(spec), resources, "engine").engine(),
         _dead_topic(spec, resources),
     )

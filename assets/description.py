@@ -68,15 +68,17 @@ def code_version(spec: PipelineSpec, columns: Columns) -> str:
         columns: the columns of its schema.
     """
     column_facts = [(c.name, c.nullable, c.constraints) for c in columns.columns]
-    parts = spec.dump_for_digest("decode", "transform", "metadata")
+    specs = (spec, *spec.route_specs.values())
+    parts = "".join(part.dump_for_digest("decode", "transform", "metadata") for part in specs)
     return hashlib.sha256(f"{parts}{columns.described()}{column_facts}".encode()).hexdigest()[:12]
 
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Any]:
     """Returns the metadata of a table's definition: its path, files and columns."""
+    specs = (spec, *spec.route_specs.values())
     files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [
         dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
-        for path in (spec.spec_file, spec.schema_file())
+        for path in dict.fromkeys((spec.spec_file, *(part.schema_file() for part in specs)))
         if path is not None
     ]
     return {

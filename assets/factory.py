@@ -15,6 +15,7 @@ from windrow.assets.checks import table_checks
 from windrow.assets.dagster_internals import JobOfPipeline
 from windrow.assets.dead_letters import dead_letters_asset
 from windrow.assets.dependencies import SYSTEM, Clock
+from windrow.assets.maintenance import maintenance_of
 from windrow.assets.names import (
     dead_replay_job_name,
     job_name,
@@ -114,7 +115,11 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
         ],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, dead_replay],
-        schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
+        schedules=[
+            schedule_of(spec, job),
+            topics_schedule_of(spec, topics),
+            *maintenance_of(spec),
+        ],
         resources=_resources(spec),
     )
 
@@ -220,10 +225,13 @@ def _hide(resource: Any) -> Any:
     if not is_windrows_own or (is_kafka_source and not resource.has_secrets()):
         return resource
 
-    def initialize(_: dg.InitResourceContext) -> Iterator[Any]:
-        """Initializes the resource, with `dg.EnvVar` filled in, until the run ends."""
-        with resource.process_config_and_initialize_cm() as initialized:
-            yield initialized
+    def initialize(context: dg.InitResourceContext) -> Iterator[Any]:
+        """Initializes the resource, with `dg.EnvVar` filled in, until the run ends.
+
+        Without the instance, Dagster makes one with databases in memory for each resource.
+        """
+        with dg.build_resources({"hidden": resource}, instance=context.instance) as resources:
+            yield resources.hidden
 
     # Dagster's UI shows the first paragraph, without the example in Python
     description = (type(resource).__doc__ or "").partition("\n\n")[0] + (

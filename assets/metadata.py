@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
@@ -61,8 +62,10 @@ ENTRIES = (
     "skipped",
     "late",
     "early",
+    "event_time",
     "completeness",
     "watermark",
+    "event_watermark",
     "lag_records",
     "lag_seconds",
     "partial",
@@ -79,6 +82,7 @@ ENTRIES = (
     "invisible",
     "aborted",
     "passed_over",
+    "files_staged",
     "lookup_hits",
     "lookup_misses",
     "lookups",
@@ -135,6 +139,8 @@ def window_metadata(
         "run_seconds": receipt.seconds,
         "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
     }
+    if receipt.files > len(receipt.splits):  # by columns, or of several tables
+        entries["files_staged"] = receipt.files
     entries |= (
         _entries_of_kind(receipt)
         | _entries_of_merge(receipt)
@@ -148,7 +154,8 @@ def window_metadata(
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
     in_partition = receipt.window.span is not None and receipt.merged is None
-    rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if in_partition else {}
+    row_count: dict[str, Value] = {"dagster/partition_row_count": receipt.table_rows}
+    rows = row_count if in_partition else {}
     return {name: entries[name] for name in ENTRIES if name in entries} | rows | schema
 
 
@@ -171,7 +178,7 @@ def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value
         entries["topic_partitions"] = topic_partitions
     if len(text) > _LONG:
         entries["receipt_command"] = with_spec(
-            f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_file
+            f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_path
         )
     else:
         entries["receipt"] = dg.MetadataValue.json(json.loads(text))
@@ -188,7 +195,9 @@ def _entries_of_kind(receipt: Receipt) -> dict[str, Value]:
     """Returns the entries that only windows in time or only micro-batches have."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
-    return {"late": receipt.counts.late, "early": receipt.counts.early}
+    column = receipt.event_time
+    by_column: dict[str, Value] = {} if column is None else {"event_time": column}
+    return by_column | {"late": receipt.counts.late, "early": receipt.counts.early}
 
 
 def _entries_of_merge(receipt: Receipt) -> dict[str, Value]:
@@ -252,12 +261,22 @@ def _optional(result: Result) -> dict[str, Value]:
 
 def state_metadata(state: WindowState) -> dict[str, Value]:
     """Returns the entries of a window's completeness."""
-    entries: dict[str, Value] = {"completeness": state.state}
-    return (
-        entries
-        if state.watermark is None
-        else entries | {"watermark": dg.MetadataValue.timestamp(state.watermark)}
-    )
+    return {
+        "completeness": state.state,
+        **watermark_metadata(state.watermark, state.event_watermark),
+    }
+
+
+def watermark_metadata(
+    watermark: datetime | None, event_watermark: datetime | None
+) -> dict[str, Value]:
+    """Returns the entries of the watermarks that there are."""
+    watermarks = {"watermark": watermark, "event_watermark": event_watermark}
+    return {
+        name: dg.MetadataValue.timestamp(instant)
+        for name, instant in watermarks.items()
+        if instant is not None
+    }
 
 
 def lag_metadata(lag: Lag) -> dict[str, Value]:

@@ -72,6 +72,11 @@ def dead_replay_job_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_replay_dead_letters"
 
 
+def maintenance_name(spec: PipelineSpec) -> str:
+    """Returns the name of the job that maintains the table, and of its schedule."""
+    return f"{identifier(spec.id)}_maintenance"
+
+
 def topics_name(spec: PipelineSpec) -> str:
     """Returns the name of the job that observes the pipeline's topics, and of its schedule."""
     return f"{identifier(spec.id)}_topics"

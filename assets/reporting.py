@@ -221,7 +221,7 @@ def show_refused(
     it shows a refused window as missing. If the window isn't refused for its data, the
     entry is "Failed" instead of "Refused": the schedule requests the window again.
     """
-    error.advice = with_spec(error.advice, spec.spec_file)
+    error.advice = with_spec(error.advice, spec.spec_path)
     context.log.error("%s", sentence_of(f"Window {key}", error))
     for_data = isinstance(error, RefusedError) and not error.of_setting
     description = "Refused" if for_data else "Failed"
@@ -270,7 +270,7 @@ def report_errors(
         yield
     except foreign_exceptions() as raised:  # raised again; an unknown error counts as a bug
         error = as_windrow_error(raised)
-        error.advice = with_spec(error.advice, spec.spec_file)
+        error.advice = with_spec(error.advice, spec.spec_path)
         failure = retry_or_failure(subject, error, context.retry_number, spec.dagster)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)

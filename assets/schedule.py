@@ -6,14 +6,14 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
-from windrow.assets.dagster_internals import range_tags
+from windrow.assets.dagster_internals import range_tags, share_instance
 from windrow.assets.dependencies import keys_of, ledger_of, pipeline_of
 from windrow.assets.names import identifier, ledger_key, table_key, topics_name
 from windrow.assets.partitions import crons_of, key_ranges, partition_key, windows_of
@@ -71,6 +71,9 @@ NOTHING_WAITS = (
 )
 STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
 
+Requested: TypeAlias = dg.RunRequest | list[dg.RunRequest] | dg.SkipReason
+"""The runs that a tick requests, or why it requests none."""
+
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Returns the pipeline's schedule."""
@@ -88,18 +91,8 @@ def _window_schedule(
     refused.
     """
     window = in_time(spec.window)
-    crons = crons_of(window)
 
-    @dg.schedule(
-        name=f"{identifier(spec.id)}_closed",
-        cron_schedule=crons[0] if len(crons) == 1 else crons,
-        execution_timezone="UTC",
-        job=job,
-        required_resource_keys={ledger_key(spec)},
-    )
-    def tick(
-        context: dg.ScheduleEvaluationContext,
-    ) -> list[dg.RunRequest] | dg.SkipReason:
+    def request_windows(context: dg.ScheduleEvaluationContext) -> Requested:
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
@@ -125,7 +118,8 @@ def _window_schedule(
             " ".join(filter(None, (refused or "No closed window is waiting.", remaining_text)))
         )
 
-    return tick
+    name = f"{identifier(spec.id)}_closed"
+    return make_schedule(name, crons_of(window), job, request_windows, {ledger_key(spec)})
 
 
 def _batch_schedule(
@@ -136,14 +130,7 @@ def _batch_schedule(
     If messages are waiting, a tick requests a run, which commits them all.
     """
 
-    @dg.schedule(
-        name=f"{identifier(spec.id)}_waiting",
-        cron_schedule=batches.every,
-        execution_timezone="UTC",
-        job=job,
-        required_resource_keys=keys_of(spec),
-    )
-    def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def request_batches(context: dg.ScheduleEvaluationContext) -> Requested:
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
@@ -158,7 +145,8 @@ def _batch_schedule(
             return dg.SkipReason(NOTHING_WAITS)
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
-    return waiting_messages
+    name = f"{identifier(spec.id)}_waiting"
+    return make_schedule(name, [batches.every], job, request_batches, keys_of(spec))
 
 
 def topics_schedule_of(
@@ -166,13 +154,46 @@ def topics_schedule_of(
 ) -> dg.ScheduleDefinition:
     """Returns the schedule that observes the topics, so that the UI shows recent offsets."""
 
-    @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
-    def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def request_observation(context: dg.ScheduleEvaluationContext) -> Requested:
         if _is_running(context.instance, job.name):
             return dg.SkipReason("The previous observation is still going.")
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
-    return topics
+    return make_schedule(topics_name(spec), [OBSERVED], job, request_observation, set())
+
+
+def make_schedule(
+    name: str,
+    crons: Sequence[str],
+    job: dg.JobDefinition | dg.UnresolvedAssetJobDefinition,
+    evaluate: Callable[[dg.ScheduleEvaluationContext], Requested],
+    resource_keys: set[str],
+) -> dg.ScheduleDefinition:
+    """Returns a schedule whose ticks share an instance of Dagster.
+
+    `dg.schedule` would open the resources, and the instance with them, before `evaluate`.
+
+    Args:
+        name: the name of the schedule.
+        crons: the cron expressions, in UTC.
+        job: the job that is requested.
+        evaluate: returns what a tick requests.
+        resource_keys: the resources that `evaluate` needs.
+    """
+
+    def tick(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        share_instance(context)
+        requested = evaluate(context)
+        yield from requested if isinstance(requested, list) else [requested]
+
+    return dg.ScheduleDefinition(
+        name=name,
+        cron_schedule=crons[0] if len(crons) == 1 else crons,
+        execution_timezone="UTC",
+        job=job,
+        execution_fn=tick,
+        required_resource_keys=resource_keys,
+    )
 
 
 def paused_words(spec: PipelineSpec, resources: Any) -> str:
@@ -184,7 +205,7 @@ def paused_words(spec: PipelineSpec, resources: Any) -> str:
     try:
         refuse_paused(ledger_of(spec, resources), spec.id)
     except PausedError as error:
-        return with_spec(str(error), spec.spec_file)
+        return with_spec(str(error), spec.spec_path)
     except WindrowError:
         return ""
     return ""

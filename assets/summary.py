@@ -55,8 +55,9 @@ def summary(result: Result, lag: Lag | None, state: WindowState | None) -> str:
 
 def _rows(result: Result) -> str:
     """Describes the rows in the table."""
-    counts = result.committed.receipt.counts
+    receipt, counts = result.committed.receipt, result.committed.receipt.counts
     others = (
+        (counts.rows - receipt.table_rows, "row", "expired"),
         (counts.deletes, "delete", "applied"),
         (counts.filtered, "message", "filtered out"),
         (counts.dropped, "message", "without a value dropped"),
@@ -65,7 +66,7 @@ def _rows(result: Result) -> str:
         f", {format_count(count, noun)} {done}" for count, noun, done in others if count
     )
     return (
-        f"In the table: **{format_count(counts.rows, 'row')}** of"
+        f"In the table: **{format_count(receipt.table_rows, 'row')}** of"
         f" {format_count(counts.read, 'message')}"
         f"{words}{', by an earlier run' if result.recovered else ''}."
     )
@@ -81,7 +82,8 @@ def _problems(receipt: Receipt) -> str:
     if counts.skipped:
         problems.append(f"**{format_count(counts.skipped, 'offset')} lost**, gone from the log")
     if counts.late:
-        problems.append(f"{format_count(counts.late, 'message')} of earlier windows, late")
+        time = "" if receipt.event_time is None else f" by {code(receipt.event_time)}"
+        problems.append(f"{format_count(counts.late, 'message')} of earlier windows{time}, late")
     if receipt.partial and not counts.skipped:
         problems.insert(0, "**Messages may be lost**, see `partial`")
     nothing = f"No message was {'' if receipt.window.span is None else 'late, '}refused or lost"

@@ -111,6 +111,9 @@ class OnCommitted(DeadReplayConfig):
             " were edited before a dead-letter replay."
         ),
     )
+    bring_back: bool = Field(
+        default=False, description="Let a replacement go on although the rows have expired."
+    )
     fresh_lookups: bool = Field(
         default=False,
         description=(
@@ -181,6 +184,7 @@ class OnCommitted(DeadReplayConfig):
             request_id(context),
             replace=self.on_committed == "replace",
             accept_fewer=self.accept_fewer,
+            bring_back=self.bring_back,
             fresh_lookups=self.fresh_lookups,
             try_again=self.try_again,
         )

@@ -28,6 +28,7 @@ from windrow.ingest.sinks.kinds import make_table
 from windrow.ingest.transform.spark.kind import SparkSection
 
 if TYPE_CHECKING:
+    from windrow.ingest.formats.routed import Route
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.dead_topic import DeadTopic
     from windrow.ingest.ports.decoder import Decoder
@@ -175,6 +176,17 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     return _table(spec, lambda: table_columns(spec).arrow_schema)
 
 
+def open_ledger(spec: PipelineSpec) -> Ledger:
+    """Opens the pipeline's ledger. Nothing is asked yet.
+
+    Raises:
+        SpecError: the path or URL of the ledger is invalid.
+    """
+    from windrow.ingest.ledger import sql
+
+    return sql.open_ledger(spec.state_url(), in_folder(spec.state_password, spec.folder))
+
+
 def _table(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
     return make_table(spec.reached_sink, rows, spec.metadata, spec.folder)
 
@@ -214,12 +226,12 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
 
     For a value of a lookup, the source is the lookup's name and the name of the column
     there. With a `spark` step the result is empty, because the step's function can't be
-    analysed.
+    analysed; and so it is for several tables with rows of their own.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used.
     """
-    if _dataframe_transform(spec, None) is not None:
+    if _dataframe_transform(spec, None) is not None or spec.route_specs:
         return {}
     names = [column.name for column in _decoder(spec, None).columns.columns]
     return _message_chain(spec, None).column_sources(names)
@@ -237,22 +249,23 @@ def declared_columns(spec: PipelineSpec) -> Columns:
         UnreachableError: a source of a lookup doesn't answer, and no schema declares its
             columns.
     """
-    if spec.transform is None or spec.transform.schema_ is None:
+    if spec.transform is None or spec.transform.schema_ is None or spec.route_specs:
         return table_columns(spec)
     from windrow.ingest.schema.columns import Columns
 
-    return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
+    columns = Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
+    has_rest = spec.decode.keeps_unknown and spec.transform.spark_at == len(spec.transform.steps)
+    return columns.with_rest() if has_rest else columns
 
 
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
     """Makes the dependencies that the spec names."""
-    from windrow.ingest.ledger.sql import open_ledger
     from windrow.ingest.runner.spark.cluster import launch_early, spark_context
     from windrow.ingest.runner.spark.engine import SparkEngine
 
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
-        open_ledger(spec.state_url(), in_folder(spec.state_password, spec.folder)),
+        open_ledger(spec),
         lambda rows: _table(spec, rows),
         engine or SparkEngine(spark_context, launch_early),
         (
@@ -342,10 +355,13 @@ def _refuse_unsuited(
     Raises:
         SpecError: the table or the engine can't be used with a step.
     """
-    if spec.transform is None:
-        return
-    part, steps = sink.capabilities.atomic, enumerate(spec.transform.steps)
-    changing = [f"transform.steps.{number}" for number, step in steps if not step.repeats]
+    part, specs = sink.capabilities.atomic, (spec, *spec.route_specs.values())
+    changing = [
+        f"transform.steps.{number}"
+        for transform in (part_spec.transform for part_spec in specs)
+        for number, step in enumerate(() if transform is None else transform.steps)
+        if not step.repeats
+    ]
     if changing and part != "window":
         raise SpecError(
             f"{changing[0]} needs a table that shows a window as a whole, and {sink.identity}"
@@ -362,10 +378,37 @@ def _refuse_unsuited(
         )
 
 
+def _routes(spec: PipelineSpec, transform: Transform | None) -> tuple[Route, ...]:
+    """Returns the routes of several tables with rows of their own; empty for other tables.
+
+    Raises:
+        SpecError: a step can't be used, or two lookups have the same name.
+    """
+    from windrow.ingest.formats.routed import Route
+    from windrow.ingest.ports.lookup import sources_of
+
+    routes = [
+        Route(name, _decoder(part, transform), _message_chain(part, transform))
+        for name, part in spec.route_specs.items()
+    ]
+    lookups = [lookup for route in routes for lookup in sources_of([route.transform])]
+    if len(set(lookups)) < len(lookups):
+        raise SpecError(
+            f"Two of the lookups {', '.join(lookups)} of sink.tables have the same name",
+            "spec",
+            "Name them apart: the receipt says by its name which version each one asked.",
+        )
+    return tuple(routes)
+
+
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     from windrow.ingest.formats.kinds import make_decoder
     from windrow.ingest.ports.schema_registry import UsesSchemas
 
+    if routes := _routes(spec, transform):
+        from windrow.ingest.formats.routed import RoutedDecoder
+
+        return RoutedDecoder(routes, spec.sink.router())
     key, registry = spec.sink.key, spec.registry
     decoder = make_decoder(
         spec.decode,
@@ -389,6 +432,8 @@ def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
     """
     from windrow.ingest.transform.chain import Chain
 
+    if spec.route_specs:
+        return Chain()  # the decoder has those of each route
     transforms = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
     steps = spec.transform
     if steps is not None:
@@ -396,18 +441,20 @@ def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
         transforms += (
             [_rules(steps.schema_, spec.folder)] if steps.spark_at == len(steps.steps) else []
         )
-    return Chain(tuple(transforms))
+    return Chain(tuple(transforms), passes_rest=spec.decode.keeps_unknown)
 
 
 def _make_transforms(
     spec: PipelineSpec, numbers: Iterable[int], *, behind_spark: bool = False
 ) -> list[Transform]:
     """Makes the transforms of the steps with these indexes in the spec."""
+    from windrow.ingest.schema.columns import REST
     from windrow.ingest.schema.metadata_arrays import of_message
     from windrow.ingest.transform.kind import StepContext
 
     assert spec.transform is not None
     key, steps = spec.sink.key, spec.transform.steps
+    is_kept = spec.decode.keeps_unknown and not behind_spark
     return [
         check_output(
             steps[number],
@@ -415,7 +462,7 @@ def _make_transforms(
                 StepContext(
                     f"transform.steps.{number}",
                     spec.folder,
-                    of_message(spec.metadata),
+                    of_message(spec.metadata) | ({REST: REST} if is_kept else {}),
                     () if key is None else key.columns,
                     versioned=key is not None and key.version is not None,
                     behind_spark=behind_spark,

@@ -5,13 +5,16 @@ A service starts when the first test asks for it, and stops when the session end
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,16 +36,35 @@ TopicFactory = Callable[..., str]
 """A function `topic(partitions=1, config=None)` that returns the new topic's name."""
 
 
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bootstrap address of a real broker, which the whole session shares.
+KEPT_BROKERS = list[object]()
+"""The broker that this process started. Python warns if a child that still runs is collected."""
 
-    Each test uses topics of its own.
+
+@pytest.fixture(scope="session")
+def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder that all workers of this run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(request.config, "workerinput") else folder
+
+
+@pytest.fixture(scope="session")
+def kafka(shared_folder: Path) -> Iterator[str]:
+    """The bootstrap address of a real broker, which all workers of the run share.
+
+    Each test uses topics of its own. The worker that ends last stops the broker.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
-    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
+    broker = EmbeddedBroker(shared_folder / "kafka", find_jars())
+    KEPT_BROKERS.append(broker)
+    with (shared_folder / "kafka.users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        broker.start()
         yield broker.bootstrap
+        with suppress(BlockingIOError):  # another worker still uses the broker
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            broker.stop()
+        fcntl.flock(users, fcntl.LOCK_UN)  # forked children have the lock, too
 
 
 @pytest.fixture(scope="session")

@@ -127,6 +127,23 @@ LEFT = pytest.StashKey[int]()
 """Number of tests that `--short` left out."""
 
 
+COSTLY = {
+    "test_a_put_that_dies_at_any_of_its_lines": pytest.mark.some(1),
+    "test_monsters_cost_themselves_only": pytest.mark.some(1),
+    "test_runs_that_make_one_table_at_the_same_time_share_it": pytest.mark.some(1),
+}
+"""The marks of costly tests of the contract suites. The suites themselves have only marks that
+every pytest knows, because authors of plugins run them, too.
+"""
+
+
+SLOW_CASES = 2
+"""Cases that `--short` runs of a slow test without a mark of its own."""
+
+END_TO_END_TESTS = 30
+"""Tests that `--short` runs of all that need both a real broker and Spark."""
+
+
 def choose_left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Returns the tests that `--short` leaves out.
 
@@ -134,25 +151,42 @@ def choose_left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     seed chooses. The cases of a test are its parameters. In a contract suite, the cases are the
     classes of a module that inherit the mark. With `some(n, of="tests")`, only n stay of all
     tests that share the mark.
+
+    Of a slow test without such a mark, `SLOW_CASES` stay. Its cases are also the classes of all
+    modules that inherit it. Of all that is left and needs both a broker and Spark,
+    `END_TO_END_TESTS` stay.
     """
-    out, cases = list[pytest.Item](), dict[tuple[str, str, int], list[pytest.Item]]()
+    out = list[pytest.Item]()
+    cases = dict[tuple[str, str, int], tuple[int, list[pytest.Item]]]()
     for item in items:
-        marker = item.get_closest_marker("some")
+        case = getattr(item, "originalname", item.name)
+        marker = COSTLY.get(case, item.get_closest_marker("some"))
         if item.get_closest_marker("long") is not None:
             out.append(item)
         elif marker is not None:
-            case = getattr(item, "originalname", item.name)
             name = {"cases": case, "tests": ""}[marker.kwargs.get("of", "cases")]
             test_key = item.nodeid.partition("::")[0], name, id(marker)
-            cases.setdefault(test_key, []).append(item)
-    for (module, name, _), group in cases.items():
-        sample_marker = group[0].get_closest_marker("some")
-        assert sample_marker is not None
-        kept_cases = random.Random(f"{seed} {module} {name}").sample(
-            group, min(sample_marker.args[0], len(group))
-        )
-        out += [item for item in group if item not in kept_cases]
-    return out
+            cases.setdefault(test_key, (marker.args[0], []))[1].append(item)
+        elif isinstance(item, pytest.Function) and any(map(item.get_closest_marker, LONG)):
+            test_key = item.function.__module__, item.function.__qualname__, 0
+            cases.setdefault(test_key, (SLOW_CASES, []))[1].append(item)
+    for (module, name, _), (count, group) in cases.items():
+        out += _sample_rest(group, count, f"{seed} {module} {name}")
+    left_out_tests = set(out)
+    end_to_end_tests = [
+        item
+        for item in items
+        if item not in left_out_tests
+        and item.get_closest_marker("broker")
+        and item.get_closest_marker("spark")
+    ]
+    return out + _sample_rest(end_to_end_tests, END_TO_END_TESTS, f"{seed} end to end")
+
+
+def _sample_rest(group: list[pytest.Item], count: int, seed: str) -> list[pytest.Item]:
+    """Returns the tests of a group without a random sample of at most `count`."""
+    kept_tests = random.Random(seed).sample(group, min(count, len(group)))
+    return [item for item in group if item not in kept_tests]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest evaluates `-m`
@@ -161,17 +195,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Workers begin with long tests, so that short tests fill the gaps at the end.
     """
+    for item in items:
+        if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(
+            TABLES
+        ):
+            item.add_marker(pytest.mark.slow)
     if config.option.short:
         out = choose_left_out(items, config.option.seed)
         config.stash[LEFT] = len(out)
         config.hook.pytest_deselected(items=out)
         left_out_tests = set(out)
         items[:] = [item for item in items if item not in left_out_tests]
-    for item in items:
-        if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(
-            TABLES
-        ):
-            item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: next(
@@ -200,11 +234,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def unit(root: Path, nodeid: str) -> str:
     """Returns the name of the unit that a test belongs to; one worker runs the whole unit.
 
-    All tests that use the Spark session or the Spark server are one unit. So are the tests of a
-    module that has a fixture with the module's scope. Any other test is a unit of its own.
+    All tests that use the Spark session or the Spark server are one unit, and all that parse the
+    project's sources. So are the tests of a module that has a fixture with the module's scope.
+    Any other test is a unit of its own.
     """
     module = nodeid.partition("::")[0]
     text = _text(root / module)
+    if "from tests.shape.sources import" in text:
+        return "sources"
     if (
         'usefixtures("spark")' in text
         or "spark: SparkSession" in text

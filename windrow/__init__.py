@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from windrow.ingest.admin.edit_function import RefusedMessage
     from windrow.ingest.admin.receipts import read_receipts
     from windrow.ingest.assemble import assemble as open_pipeline
-    from windrow.ingest.config.load import load_spec
+    from windrow.ingest.config.load import load_spec, load_specs
     from windrow.ingest.config.pipeline import PipelineSpec, windows_named
     from windrow.ingest.dataframes.data_sources import WindrowKafka, WindrowSource
     from windrow.ingest.errors import (
@@ -67,6 +67,7 @@ _HOMES = {
     "WindrowKafka": "windrow.ingest.dataframes.data_sources:WindrowKafka",
     "WindrowSource": "windrow.ingest.dataframes.data_sources:WindrowSource",
     "load_spec": "windrow.ingest.config.load:load_spec",
+    "load_specs": "windrow.ingest.config.load:load_specs",
     "replay_dead_letters": "windrow.ingest.admin.dead_replay:replay_dead_letters",
     "open_pipeline": "windrow.ingest.assemble:assemble",
     "pass_over_refused": "windrow.ingest.runner.run_windows:pass_over_refused",
@@ -105,6 +106,7 @@ __all__ = [
     "WindrowKafka",
     "WindrowSource",
     "load_spec",
+    "load_specs",
     "open_pipeline",
     "pass_over_refused",
     "preview_window",

@@ -1,4 +1,4 @@
-"""Makes one DAG for each pipeline's file. It only reads the files, without windrow or Kafka.
+"""Makes a DAG for each pipeline of each file. It only reads the files, without windrow or Kafka.
 
 windrow itself isn't asked for the few settings that a DAG needs, for two reasons. Airflow
 parses each file twice a minute in its own environment, where windrow isn't installed, and
@@ -47,6 +47,9 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 TAG_LENGTH = 100
 """The maximum length of a tag in characters, set by Airflow. A topic's name may be longer."""
 
+_NULL = ("", "~", "null")
+"""The texts that YAML reads as null."""
+
 _NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 
 _PARAMS = {
@@ -79,7 +82,7 @@ def dags_from(
 
     Args:
         folder: the folder with the pipelines' files: every `defs.yaml` of windrow in it and
-            below.
+            below. A file with `for_each` makes a DAG for each of its topics.
         command: as for `WindrowOperator`.
         env: as for `WindrowOperator`; also for the templates in the files.
         kafka_conn_id: as for `WindrowOperator`.
@@ -103,22 +106,24 @@ def dags_from(
     }
     filling = _Env({**os.environ, **(env or {})})
     dags, mistakes, paths = dict[str, DAG](), list[MistakenPipeline](), dict[str, Path]()
-    for path in _files(Path(folder).absolute()):
+    for file in _files(Path(folder).absolute()):
         try:
-            spec = _spec(path.read_text(encoding="utf-8"), filling)
-            dag = None if spec is None else _dag(path, spec, operator_options, settings)
+            specs = list(_specs(file, filling))
         except Exception as error:  # noqa: BLE001 - whatever a file holds
-            reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-            mistakes.append(MistakenPipeline.of(path, f"no DAG can be made of it: {reason}"))
+            mistakes.append(MistakenPipeline.of(file, _reason(error)))
             continue
-        if dag is None:
-            continue
-        if (first_path := paths.setdefault(dag.dag_id, path)) == path:
-            dags[dag.dag_id] = dag
-        else:
-            dags.pop(dag.dag_id, None)
-            reason = f"the pipeline {dag.dag_id} is in another file, too: {first_path}"
-            mistakes.append(MistakenPipeline.of(path, reason))
+        for path, spec in specs:
+            try:
+                dag = _dag(path, spec, operator_options, settings)
+            except Exception as error:  # noqa: BLE001 - whatever a file holds
+                mistakes.append(MistakenPipeline.of(path, _reason(error)))
+                continue
+            if (first_path := paths.setdefault(dag.dag_id, path)) is path:
+                dags[dag.dag_id] = dag
+            else:
+                dags.pop(dag.dag_id, None)
+                reason = f"the pipeline {dag.dag_id} is in another file, too: {first_path}"
+                mistakes.append(MistakenPipeline.of(path, reason))
     if not dags:
         message = "\n".join(mistaken.mistake for mistaken in mistakes)
         raise ValueError(message or f"No defs.yaml below {folder} is a pipeline of windrow's")
@@ -167,11 +172,18 @@ class _Env(dict[str, str]):
         return self.get(name, StrictUndefined(name=name) if default is None else default)
 
 
-def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
-    """Returns the attributes that a DAG needs; None if the file belongs to another component.
+def _reason(error: Exception) -> str:
+    text = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    return f"no DAG can be made of it: {text}"
 
+
+def _specs(file: Path, env: _Env) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yields the attributes that the DAGs of a file need; none if it belongs to another component.
+
+    With each comes the path by which `windrow` finds the pipeline: the file, or `FILE:ID`.
     A subclass of windrow's component has another name and the same attributes.
     """
+    text = file.read_text(encoding="utf-8")
     documents = [
         document for document in yaml.load_all(text, yaml.BaseLoader) if isinstance(document, dict)
     ]
@@ -179,14 +191,31 @@ def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
         document.get("attributes", document) for document in documents if _is_pipeline(document)
     ]
     if not pipelines:
-        return None
+        return
     if len(documents) > 1:
         raise ValueError(f"it has {len(documents)} documents; give each pipeline a file of its own")
-    return {
-        "id": _fill_in(pipelines[0]["id"], env),
-        "window": _fill_in(pipelines[0]["window"], env),
-        "topic": _fill_in(pipelines[0]["source"].get("topic"), env),
-    }
+    settings = {name: pipelines[0].get(name) for name in ("id", "window")}
+    for_each = pipelines[0].get("for_each")
+    if not for_each:
+        yield file, _fill_in({**settings, "topic": pipelines[0]["source"].get("topic")}, env)
+        return
+    topics, pattern = for_each["topics"], _fill_in(for_each.get("topic_pattern", ""), env)
+    for topic in topics:
+        match = re.fullmatch(pattern or ".*", topic)
+        if match is None:
+            raise ValueError(f"topic {topic} doesn't match for_each.topic_pattern")
+        own = topics[topic] if isinstance(topics, dict) else {}
+        spec = _fill_in(_merged(settings, own), env, match[1] if match.re.groups else topic)
+        yield Path(f"{file}:{spec['id']}"), {**spec, "topic": topic}
+
+
+def _merged(settings: Mapping[str, Any], own: Any) -> dict[str, Any]:
+    """Returns settings with those of a topic laid over them, as windrow merges them."""
+    merged = dict(settings)
+    for name, setting in own.items() if isinstance(own, dict) else ():
+        is_section = isinstance(setting, dict)
+        merged[name] = _merged(merged.get(name) or {}, setting) if is_section else setting
+    return {name: setting for name, setting in merged.items() if setting not in _NULL}
 
 
 def _is_pipeline(document: Mapping[str, Any]) -> bool:
@@ -196,10 +225,12 @@ def _is_pipeline(document: Mapping[str, Any]) -> bool:
     return kind.startswith("windrow.") or {"id", "source", "window"} <= {*attributes}
 
 
-def _fill_in(value: Any, env: _Env) -> Any:
-    """Fills in the templates of a value, as windrow does."""
+def _fill_in(value: Any, env: _Env, topic: str = "{name}") -> Any:
+    """Fills in the templates of a value, and the name of a topic, as windrow does."""
     if isinstance(value, dict):
-        return {name: _fill_in(nested, env) for name, nested in value.items()}
+        return {name: _fill_in(nested, env, topic) for name, nested in value.items()}
+    if isinstance(value, str):
+        value = value.replace("{name}", topic)
     if isinstance(value, str) and "{{" in value:
         try:
             return _TEMPLATES.from_string(value).render(env=env)

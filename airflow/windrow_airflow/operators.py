@@ -310,6 +310,37 @@ class WindrowCatchUpOperator(WindrowRunOperator):
         return words if _BATCH.fullmatch(str(named)) else [*words, "--keep-going"]
 
 
+class WindrowMaintainOperator(WindrowOperator):
+    """Joins small files of the table, and removes what is too old: versions, rows, unneeded files.
+
+    Example:
+        from airflow.sdk import DAG
+        from windrow_airflow import WindrowMaintainOperator
+
+        with DAG("payments_maintenance", schedule="0 3 * * *"):
+            spec = "/opt/pipelines/payments/defs.yaml"
+            WindrowMaintainOperator(task_id="maintain", spec=spec)
+    """
+
+    def __init__(
+        self, *, retries: int = 3, retry_delay: timedelta = timedelta(minutes=1), **kwargs: Any
+    ) -> None:
+        """Takes the arguments of `WindrowOperator`; retries only follow errors that may pass."""
+        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Calls the command; returns how much it changed, by kind."""
+        del context
+        ended = self.start("maintain", self.spec)
+        if ended.code:
+            raise _failure(ended)
+        maintained = ended.document["maintained"]
+        return {
+            name: figure if isinstance(figure, int) else len(figure)
+            for name, figure in maintained.items()
+        }
+
+
 class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):
     """Waits until a window is complete: its hours are over in every topic-partition.
 

@@ -24,6 +24,7 @@ Kind = Literal[
     "files-csv",
     "files-jsonl",
     "iceberg",
+    "iceberg-keyed",
     "kafka",
     "postgres",
     "postgres-keyed",

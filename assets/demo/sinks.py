@@ -33,6 +33,12 @@ SINKS: Mapping[str, Mapping[str, Any]] = {
     "files-csv": {"path": "orders", "format": "csv"},
     "files-jsonl": {"path": "orders", "format": "jsonl"},
     "iceberg": {"warehouse": "lake", "table": "shop.orders"},
+    "iceberg-keyed": {
+        "warehouse": "lake",
+        "table": "shop.orders",
+        "mode": "upsert",
+        "primary_key": ["order_id"],
+    },
     "kafka": {"topic": CLEAN, "staging": "staging", "key": {"columns": ["order_id"]}},
     "postgres": {"table": "orders", "staging": "staging"},
     "postgres-keyed": {

@@ -13,7 +13,7 @@ from windrow.ingest.errors import SpecError, join_first_few
 from windrow.ingest.model.boundary import Boundary, How, TopicPartition, instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.completeness import Completeness, assess
+from windrow.ingest.source.enumerator.completeness import Completeness, EventTime, assess
 
 
 def refuse_batches(spec: PipelineSpec) -> None:
@@ -55,7 +55,13 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
     stamped = frozenset(
         name for name, info in pipeline.broker.topics(names).items() if info.append_time
     )
-    return assess(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
+    window = in_time(spec.window)
+    event_time = (
+        None
+        if window.event_time is None or window.event_delay is None
+        else EventTime(window.event_time, window.event_delay)
+    )
+    return assess(boundaries, list(receipts.values()), stamped, window.idle, event_time)
 
 
 _REASONS: Mapping[How, tuple[str, str]] = {
@@ -95,6 +101,8 @@ def describe_holding(completeness: Completeness, newest: Boundary) -> str:
         completeness: the completeness of the windows.
         newest: the newest frozen boundary.
     """
+    if completeness.event_time is not None:
+        return _describe_events(completeness)
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp in completeness.holding:
@@ -109,4 +117,19 @@ def describe_holding(completeness: Completeness, newest: Boundary) -> str:
         f"{join_first_few([f'`{tp}`' for tp in tps])} {'hold' if len(tps) > 1 else 'holds'} the"
         f" watermark {since}: {reason}. {advice}"
         for (reason, advice), tps in by_reason.items()
+    )
+
+
+def _describe_events(completeness: Completeness) -> str:
+    """Describes which topic-partitions hold the event watermark back, and what to do."""
+    tps = join_first_few([f"`{tp}`" for tp in completeness.holding])
+    column, watermark = completeness.event_time, completeness.event_watermark
+    since = "at no time yet" if watermark is None else f"at {instant(watermark)}"
+    if not completeness.holding:
+        return f"The event watermark is {since}, and every topic-partition is idle: wait."
+    return (
+        f"{tps} {'hold' if len(completeness.holding) > 1 else 'holds'} the event watermark {since}:"
+        f" the committed windows have no later `{column}` from before their ends. The next windows"
+        " raise it. If a topic-partition may be idle, set `window.idle: exempt`; if not, look at"
+        " its producer."
     )

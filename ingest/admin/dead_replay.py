@@ -51,10 +51,21 @@ from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded, checked_verdict
 from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.sink import StagerFactory
-from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
-from windrow.ingest.runner.attempts import pins_now
+from windrow.ingest.runner.accounting import (
+    SHOWN,
+    refuse_expired,
+    refuse_unequal,
+    refuse_unplaced,
+)
+from windrow.ingest.runner.attempts import make_late_bins, pins_now
 from windrow.ingest.runner.context import Pipeline, written_by
-from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wrong_place
+from windrow.ingest.runner.message_times import LateBins, MessageTimes
+from windrow.ingest.runner.ownership import (
+    bind_table,
+    refuse_missing_event_time,
+    refuse_paused,
+    refuse_wrong_place,
+)
 from windrow.ingest.runner.poison_pills import POISON_PILL
 from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import IgnoredFields, stage_rows
@@ -138,8 +149,8 @@ def replay_dead_letters(
     """Adds the chosen dead letters to the table, exactly once, if they are accepted now.
 
     Raises:
-        RefusedError: the window isn't committed; or its dead letters aren't those that its
-            receipt counts.
+        RefusedError: the window isn't committed, or its rows have expired; or its dead letters
+            aren't those that its receipt counts.
         SpecError: the sink takes no second generation; the edit failed, or returned no
             message.
         UnreachableError: the table or the ledger doesn't answer. The dead letters can be
@@ -159,6 +170,7 @@ def replay_dead_letters(
     anyway = request.anyway or request.dry_run
     refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=anyway)
     refuse_wrong_place(pipeline)
+    refuse_missing_event_time(pipeline)
     for _ in range(TRIES):
         committed = pipeline.sink.look(window)
         if committed is None:
@@ -167,6 +179,7 @@ def replay_dead_letters(
                 "plan",
                 "Run it: its messages are read from the topic, with today's schema.",
             )
+        refuse_expired(committed.receipt)
         if not request.dry_run:  # a run may have died before it recorded its receipt
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
         if not request.chosen.may_be_in(committed.receipt):
@@ -240,8 +253,16 @@ def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
     """Refuses dead letters that differ from the receipt, because some are lost, doubled or changed.
 
     Raises:
-        RefusedError: they differ; the message names the split.
+        RefusedError: they differ, and the message names the split; or they are expired.
     """
+    if pipeline.dead_letters.is_expired(receipt.window, receipt.attempt):
+        raise RefusedError(
+            f"The dead letters of window {receipt.window.key} are older than"
+            " maintain.keep_dead_letters and were removed",
+            "check",
+            "Nothing was replayed. windrow replay reads the window's messages again, if the topic"
+            " still has them.",
+        )
     dead_letters = dead_letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
     problems, _ = differences(
         receipt, "dead letters", sum_by_split(receipt.splits, dead_letters, DEFAULT)
@@ -333,16 +354,19 @@ class _Attempt:
         decoder = decoder_for(
             pipeline, sorted({split.topic for split in previous_receipt.plan.splits})
         )
-        steps = pipeline.transform()
-        self.pins = pins_now(steps)
-        steps = pinned(steps, {pin.lookup: pin.version for pin in self.pins})
-        decode, transform = decoder.open(), steps.open()
+        self.pins = pins_now(pipeline.lookups())
+        versions = {pin.lookup: pin.version for pin in self.pins}
+        decode = pinned(decoder, versions).open()
+        transform = pinned(pipeline.transform(), versions).open()
         self._decode: Decode = lambda messages: transform(
             checked_verdict(decoder, decode(messages)), messages
         )
         self._keyed = pipeline.sink.capabilities.mode != "append"
+        bins = make_late_bins(pipeline, previous_receipt.window)
+        if bins is not None and bins.event_time != previous_receipt.event_time:
+            bins = None  # the receipt's counts are by other times, and stay as they are
         self._splits = [
-            _SplitStaging(split, counts, rows, dead)
+            _SplitStaging(split, counts, rows, dead, bins)
             for split, counts in zip(
                 previous_receipt.plan.splits, previous_receipt.splits, strict=True
             )
@@ -433,9 +457,15 @@ class _SplitStaging:
     """Stages one split's dead letters, and counts them."""
 
     def __init__(
-        self, split: Split, previous_counts: SplitCounts, rows: StagerFactory, dead: StagerFactory
+        self,
+        split: Split,
+        previous_counts: SplitCounts,
+        rows: StagerFactory,
+        dead: StagerFactory,
+        bins: LateBins | None,
     ) -> None:
         self.split = split
+        self._times = None if bins is None else MessageTimes.from_counts(previous_counts, bins)
         self._previous_counts, self._rows, self._dead = previous_counts, rows(split), dead(split)
         self._verdicts: Counter[str] = Counter()
         self._lookups: tuple[LookedUp, ...] = ()
@@ -473,6 +503,8 @@ class _SplitStaging:
         self._verdicts.update(counted, deletes=deletes)
         self._lookups = merge_parts([*self._lookups, *decoded.lookups])
         self._ignored.add(messages, decoded)
+        if self._times is not None:
+            self._times.recount_accepted(messages, decoded)
 
     def finish(self) -> Staged:
         """Closes both stagers; returns the staged files, and the split's new counts."""
@@ -502,6 +534,7 @@ class _SplitStaging:
                 checksum_text(int(previous_counts.checksums.rows, 16) + int(rows.checksum, 16)),
                 dead.checksum,
             ),
+            **({} if self._times is None else self._times.figures()),
         )
         return Staged(self.split, counts, rows.committables, dead.committables)
 

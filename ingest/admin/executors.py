@@ -18,14 +18,13 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 
+from windrow.ingest.call_limits import run_in_time
 from windrow.ingest.errors import UnreachableError, WindrowError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -34,6 +33,8 @@ from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, read_until
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.put_if_absent import TRIALS
+from windrow.ingest.sinks.kit.files.write_check import nearest_folder, remove_trials
 from windrow.ingest.source.enumerator.topics import Discovered
 
 STAY_SECONDS = 0.5
@@ -172,17 +173,21 @@ class SurveyReport(msgspec.Struct, frozen=True):
 
 
 def look_around(
-    pipeline: Pipeline, engine: Engine, slots: Callable[[], int], topics: Discovered
+    pipeline: Pipeline,
+    engine: Engine,
+    slots: Callable[[], int],
+    topics: Discovered,
+    *,
+    write: bool,
 ) -> SurveyReport:
     """Checks every executor.
-
-    A small file is written to each of the sink's folders, and removed.
 
     Args:
         pipeline: the pipeline whose brokers and folders are tried.
         engine: the engine that runs the tasks.
         slots: returns how many tasks run at the same time; called after the first task.
         topics: the pipeline's topics.
+        write: whether to write a small file to each of the sink's folders, and remove it.
 
     Raises:
         UnreachableError: tasks can't be run, or take longer than three minutes; or a worker
@@ -192,8 +197,8 @@ def look_around(
     reader = pipeline.reader(topics.read_plan("fail"))
     splits = tuple(_first_messages(pipeline, topics))
     markers = tuple(
-        Marker(_nearest_folder(uri), f".windrow-doctor-{uuid.uuid4().hex}")
-        for uri in sorted(set(pipeline.sink.places()))
+        Marker(nearest_folder(uri), f"{TRIALS}/{uuid.uuid4().hex}")
+        for uri in sorted(set(pipeline.sink.places()) if write else ())
     )
     for marker in markers:
         Place(marker.uri).put(marker.name, b"windrow doctor")
@@ -202,6 +207,7 @@ def look_around(
     finally:
         for marker in markers:
             Place(marker.uri).remove(marker.name)
+            remove_trials(marker.uri)
 
 
 def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> SurveyReport:
@@ -217,7 +223,16 @@ def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> 
     tasks = 1
     for _ in range(_ROUNDS):
         executor_count = len(executors)
-        for report in _call_within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
+        try:  # Spark waits as long as no worker is free
+            reports = run_in_time(partial(_answers, engine, task, tasks), LIMIT_SECONDS)
+        except TimeoutError:
+            raise UnreachableError(
+                f"No task has ended within {LIMIT_SECONDS:.0f} s",
+                "setup",
+                "Does the cluster have workers with free cores and memory, and do they reach the"
+                " driver (spark.driver.host)?",
+            ) from None
+        for report in reports:
             executors[report.executor] = report
             for trouble in report.troubles:
                 troubles[trouble].add(report.machine)
@@ -227,34 +242,6 @@ def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> 
     machines_of = {trouble: sorted(machines) for trouble, machines in troubles.items()}
     answers = list(executors.values())
     return SurveyReport(answers, machines_of, len(task.splits), len(task.markers), complete)
-
-
-def _call_within(seconds: float, call: Callable[[], list[ExecutorReport]]) -> list[ExecutorReport]:
-    """Calls a function with a time limit, because Spark waits as long as no worker is free.
-
-    Raises:
-        UnreachableError: the call takes longer. Its thread continues, and ends with the
-            process.
-        WindrowError: raised by the function.
-    """
-    future: Future[list[ExecutorReport]] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as failed:  # raised again by the waiting thread  # noqa: BLE001
-            future.set_exception(failed)
-
-    Thread(target=run, daemon=True).start()
-    try:
-        return future.result(seconds)
-    except TimeoutError:
-        raise UnreachableError(
-            f"No task has ended within {seconds:.0f} s",
-            "setup",
-            "Does the cluster have workers with free cores and memory, and do they reach the driver"
-            " (spark.driver.host)?",
-        ) from None
 
 
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[ExecutorReport]:
@@ -272,18 +259,3 @@ def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
     filled: list[TopicPartition] = sorted(tp for tp in topics.tps if starts[tp] < ends[tp].offset)
     for tp in filled[:: -(-len(filled) // _READS) or 1]:
         yield Split(tp.topic, tp.partition, starts[tp], starts[tp] + 1)
-
-
-def _nearest_folder(location: str) -> str:
-    """Returns the nearest existing folder at or above a local path. A URI is returned unchanged."""
-    if "://" in location and not location.startswith("file://"):
-        return location
-    folder = Path(location.removeprefix("file://")).absolute()
-    nearest = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
-    if nearest is None:
-        raise UnreachableError(
-            f"No folder above {location} exists",
-            "setup",
-            "Set the sink's path to an existing folder.",
-        )
-    return str(nearest)

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
 
 Level = Literal["wrong", "unchecked", "info"]
@@ -57,15 +58,16 @@ def finding_of_error(
     return Finding(level, about, prefix + error.message, error.advice, window)
 
 
-def changed_table_advice(key: str, capabilities: Capabilities) -> str:
+def changed_table_advice(receipt: Receipt, capabilities: Capabilities) -> str:
     """Returns the advice for a window whose rows or dead letters differ from its receipt."""
-    return f"Another program changed the table. {read_again_advice(key, capabilities)}"
+    return f"Another program changed the table. {read_again_advice(receipt, capabilities)}"
 
 
-def read_again_advice(key: str, capabilities: Capabilities) -> str:
+def read_again_advice(receipt: Receipt, capabilities: Capabilities) -> str:
     """Returns the advice for a window whose rows aren't as they were committed."""
     if capabilities.replaces:
-        return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
+        words = receipt.window.key + (" --bring-back" if receipt.expired_at else "")
+        return f"windrow replay SPEC --window {words} reads the window again from the same offsets."
     return (
         "The sink can't replace it: to have the window again, begin a pipeline with another id and"
         " another place for its rows."

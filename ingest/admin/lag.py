@@ -8,10 +8,10 @@ Earlier windows that aren't committed are counted separately (`find_uncommitted`
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import cast
 
 import msgspec
@@ -25,7 +25,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
 from windrow.ingest.model.tiling import offset_ranges, same_source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
-from windrow.ingest.ports.observer import Observer
+from windrow.ingest.ports.observer import Figure, Observer
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.observing import tell
 from windrow.ingest.source.enumerator.positions import joining_start, positions
@@ -220,15 +220,29 @@ def describe_uncommitted(gaps: Sequence[Uncommitted]) -> str:
 
 
 def tell_lag(observer: Observer | None, unread: Lag) -> None:
-    """Passes the lag of each topic to an observer; 0 without a topic if none is read any more."""
+    """Passes the lag of each topic and topic-partition to an observer.
+
+    The lag is 0, without a topic, if none is read any more.
+    """
     if not unread.partitions:
-        tell(observer, ("windrow_lag_records", 0), ("windrow_lag_seconds", 0), report=False)
+        tell(observer, ("windrow_lag_records", 0, ""), ("windrow_lag_seconds", 0, ""), report=False)
     for topic, group in groupby(unread.partitions, lambda partition: partition.topic):
-        lags = [(partition.records, partition.seconds) for partition in group]
-        records, seconds = sum(n for n, _ in lags), max(age for _, age in lags)
-        figures = (("windrow_lag_records", records, topic), ("windrow_lag_seconds", seconds, topic))
-        tell(observer, *figures, report=False)
+        lags = list(group)
+        tell(
+            observer,
+            ("windrow_lag_records", sum(lag.records for lag in lags), topic),
+            ("windrow_lag_seconds", max(lag.seconds for lag in lags), topic),
+            *chain.from_iterable(map(_partition_figures, lags)),
+            report=False,
+        )
     tell(observer, report=True)
+
+
+def _partition_figures(lag: PartitionLag) -> Iterator[Figure]:
+    labels = lag.topic, str(lag.partition)
+    yield "windrow_committed_offset", lag.start, *labels
+    yield "windrow_end_offset", lag.end, *labels
+    yield "windrow_partition_lag_records", lag.records, *labels
 
 
 def measure_lag(

@@ -99,6 +99,16 @@ def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
                 return window
 
 
+def find_oldest_open_window(pipeline: Pipeline) -> Window | None:
+    """Returns the first window that isn't committed; None if all micro-batches are."""
+    grid = pipeline.spec.window
+    if isinstance(grid, TimeWindows):
+        return next_window(pipeline, grid)
+    newest = pipeline.ledger.newest(pipeline.spec.id)
+    batch = batch_at(pipeline.spec.id, max(number_of(newest[-1].label) - 1, 0)) if newest else None
+    return None if batch is None or pipeline.sink.look(batch) is not None else batch
+
+
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
     oldest = next_window(pipeline, grid)
@@ -275,7 +285,8 @@ def _retention_of(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] |
 
 def _deletes(pipeline: Pipeline) -> bool:
     """Returns whether a message without a value removes a row from the table."""
-    return (key := pipeline.spec.sink.key) is not None and bool(key.deletes)
+    specs = (pipeline.spec, *pipeline.spec.route_specs.values())
+    return any(spec.sink.key is not None and spec.sink.key.deletes for spec in specs)
 
 
 def _hours(span: timedelta) -> str:

@@ -76,7 +76,8 @@ def trace_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     steps.append(_step("decode", indices_before, decoded, places))
     for name, transform in _name_transforms(pipeline.transform()):
         indices_before = decoded.row_index.to_numpy()
-        decoded = checked_verdict(transform, transform.open()(decoded, messages))
+        alone = Chain((transform,), passes_rest=pipeline.spec.decode.keeps_unknown)
+        decoded = alone.open()(decoded, messages)
         steps.append(_step(name, indices_before, decoded, places))
     return steps
 

@@ -41,6 +41,7 @@ from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import (
     Audit,
     Capabilities,
+    KeyedTablesAudit,
     PublishedAudit,
     RowsHeld,
     Sink,
@@ -114,6 +115,13 @@ def verify(
         *check_tiling(receipts, {*unread, *lost_windows}),
         *by_ledger,
     ]
+    of_rows = receipts
+    if isinstance(audit, KeyedTablesAudit):
+        of_rows = [audit.less_keyed(receipt) for receipt in receipts]
+        for table in audit.keyed_tables:
+            assert table.keyed is not None
+            own = [c.receipt for c in table.receipts() if isinstance(c, Committed)]
+            findings += compare_merged(own, table, table.keyed, deep=deep, complete=not unread)
     if audit.keyed is None:
         findings += _findings_of(
             "table",
@@ -122,14 +130,14 @@ def verify(
             ),
         )
         findings += _per_window(
-            "table", receipts, lambda r: _compare_table_rows(r, audit, sink.capabilities)
+            "table", of_rows, lambda r: _compare_table_rows(r, audit, sink.capabilities)
         )
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, complete=not unread)
     findings += _per_window(
         "table",
         receipts,
-        lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.capabilities),
+        lambda r: _compare_dead_letters(r, dead_letters, sink.capabilities),
     )
     if dead_topic is not None:
         findings += _per_window(
@@ -137,7 +145,7 @@ def verify(
         )
     if deep:
         findings += find_unnamed(pipeline, audit, sink.capabilities)
-        findings += compare_contents(receipts, audit, dead_letters, sink.capabilities)
+        findings += compare_contents(of_rows, audit, dead_letters, sink.capabilities)
     findings += _findings_of(
         "topic", lambda: against_topics(pipeline, receipts, ledger, broker, on_removed, sleep)
     )
@@ -169,7 +177,7 @@ def _pins(receipt: Receipt) -> tuple[Pin, ...]:
 def _rows(receipt: Receipt) -> int:
     """Returns the rows that a window added to the table, minus those that it removed."""
     merged = receipt.merged
-    return merged.rows_added - merged.rows_removed if merged is not None else receipt.counts.rows
+    return merged.rows_added - merged.rows_removed if merged is not None else receipt.table_rows
 
 
 def _findings_of(
@@ -390,7 +398,7 @@ def compare_rows(
     """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     expected_rows, messages = Counter[TopicPartition](), Counter[TopicPartition]()
-    for s in receipt.splits:
+    for s in receipt.splits if receipt.expired_at is None else ():
         # a table of changes keeps deletes as rows; other tables have no deletes here
         expected_rows[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
         messages[TopicPartition(s.topic, s.partition)] += s.valid
@@ -418,7 +426,7 @@ def compare_rows(
     key, may = receipt.window.key, may_lack or ALLOWED
     return [
         *(
-            Finding("wrong", "table", p, changed_table_advice(key, capabilities), key)
+            Finding("wrong", "table", p, changed_table_advice(receipt, capabilities), key)
             for p in problems
         ),
         *(Finding("info", "table", p, may, key) for p in allowed),
@@ -439,6 +447,16 @@ def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int)
         )
 
 
+def _compare_dead_letters(
+    receipt: Receipt, store: DeadLetters, capabilities: Capabilities
+) -> list[Finding]:
+    """Compares the number of dead letters with the receipt, unless the store has removed them."""
+    count = store.count(receipt.window, receipt.attempt)
+    findings = compare_dead(receipt, count, capabilities)
+    are_expired = bool(findings) and not count and store.is_expired(receipt.window, receipt.attempt)
+    return [] if are_expired else findings
+
+
 def compare_dead(
     receipt: Receipt, count: int, capabilities: Capabilities = EXACTLY
 ) -> list[Finding]:
@@ -449,7 +467,7 @@ def compare_dead(
     message = (
         f"{format_count(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
     )
-    return [Finding("wrong", "table", message, changed_table_advice(key, capabilities), key)]
+    return [Finding("wrong", "table", message, changed_table_advice(receipt, capabilities), key)]
 
 
 def _find_unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:

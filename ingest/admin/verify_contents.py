@@ -71,6 +71,8 @@ def compare_contents(
                 receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt
             )
             problems = differences(receipt, "dead letters", read_back)[0]
+            if problems and dead_letters.is_expired(window, receipt.attempt):
+                continue
             findings += _changed_findings(receipt, problems, capabilities)
         except (RefusedError, UnreachableError) as error:
             findings.append(_unreadable_finding(receipt, "dead letters", error, capabilities))
@@ -137,7 +139,7 @@ def _changed_findings(
     receipt: Receipt, problems: Iterable[str], capabilities: Capabilities
 ) -> list[Finding]:
     key = receipt.window.key
-    advice = changed_table_advice(key, capabilities)
+    advice = changed_table_advice(receipt, capabilities)
     return [Finding("wrong", "table", problem, advice, key) for problem in problems]
 
 
@@ -151,7 +153,7 @@ def _unreadable_finding(
     finding = finding_of_error(error, "table", key, f"the {kind} can't be read: ")
     if finding.level == "unchecked":
         return finding
-    advice = f"{error.advice} Or: {read_again_advice(key, capabilities)}"
+    advice = f"{error.advice} Or: {read_again_advice(receipt, capabilities)}"
     return msgspec.structs.replace(finding, advice=advice)
 
 
@@ -185,6 +187,8 @@ def differences(
         receipt.splits, read_back.counts, read_back.checksums, strict=True
     ):
         expected_count, expected_checksum = _expected_count_and_checksum(split, kind, noted)
+        if kind == "rows" and receipt.expired_at is not None:
+            expected_count = 0
         location = (
             f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
             " (exclusive)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -9,8 +10,15 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
+from windrow.ingest.errors import WindrowError
+
 Spec = Annotated[
-    Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="SPEC",
+        help="The pipeline's YAML file; of a file with several all of them, or FILE:ID.",
+        show_default=False,
+    ),
 ]
 _WINDOW_HELP = (
     "The instant at which the window starts, or Dagster's partition key; or the micro-batch's"
@@ -124,9 +132,9 @@ class Commands(TyperGroup):
         name, command, rest = cast("Any", super().resolve_command(ctx, args))
         if not ctx.resilient_parsing:
             command_context = typer.Context(command, parent=ctx, info_name=name)
-            _, remaining_arguments, given_options = command.make_parser(command_context).parse_args(
-                list(rest)
-            )
+            texts, remaining_arguments, given_options = command.make_parser(
+                command_context
+            ).parse_args(list(rest))
             for option in given_options:
                 if given_options.count(option) > 1 and not (option.multiple or option.is_flag):
                     command_context.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
@@ -136,7 +144,50 @@ class Commands(TyperGroup):
                 command_context.fail(
                     f"Write --window before {remaining_arguments[0]}, if a window is meant"
                 )
+            for parameter in command.params:
+                path = texts.get(parameter.name)
+                if str(parameter.metavar).strip("[]") == "SPEC" and isinstance(path, str):
+                    command = _for_each_pipeline(command, parameter.name, Path(path))
         return name, command, rest
+
+
+_SINGLE_PIPELINE_PARAMETERS = ("out", "watch", "file")
+"""Parameters of commands that can't be called for several pipelines."""
+
+
+def _for_each_pipeline(command: Any, parameter: str, path: Path) -> Any:
+    """Returns a command that is called for each pipeline of a spec's file.
+
+    It is the command itself if the path names one pipeline, or a file with only one.
+    """
+    try:
+        if not path.is_file() or b"for_each" not in path.read_bytes():
+            return command
+    except OSError:
+        return command  # which reports it
+    from windrow.ingest.cli.output import call_for_each
+    from windrow.ingest.config.load import load_specs
+
+    try:
+        paths = [Path(f"{path}:{spec.id}") for spec in load_specs(path)]
+    except WindrowError:
+        return command  # which reports it
+
+    def call(**arguments: Any) -> None:
+        given = [name for name in _SINGLE_PIPELINE_PARAMETERS if arguments.get(name)]
+        if given:
+            raise typer.BadParameter(
+                f"{path} has {len(paths)} pipelines, and {given[0]} is of one: name {paths[0]}"
+            )
+        call_for_each(
+            lambda path: command.callback(**{**arguments, parameter: path}),
+            paths,
+            json=arguments["json"],
+        )
+
+    each = copy(command)
+    each.callback = call
+    return each
 
 
 class SparkOptions(msgspec.Struct, frozen=True):

@@ -255,7 +255,7 @@ def replay_dead(
         windows = sorted(
             c.receipt.window
             for c in pipeline.sink.receipts()
-            if dead_request.chosen.may_be_in(c.receipt)
+            if dead_request.chosen.may_be_in(c.receipt) and c.receipt.expired_at is None
         )
     document = DeadReplayResults(spec.id, [], dry_run)
     request = DeadReplayRequest(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,11 +18,17 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.lag import describe_uncommitted, find_series, find_uncommitted
+from windrow.ingest.admin.new_topics import ADVICE, describe_new_topics, find_new_topics
 from windrow.ingest.admin.peek import begin_of_log
-from windrow.ingest.admin.retention_margin import next_window, retention_margin
+from windrow.ingest.admin.retention_margin import (
+    find_oldest_open_window,
+    next_window,
+    retention_margin,
+)
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.prepare import find_unprepared
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.maintain import LEAST_KEPT
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
     BugError,
@@ -36,11 +43,12 @@ from windrow.ingest.errors import (
     join_first_few,
 )
 from windrow.ingest.java import java_problem, java_untried
-from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import TopicPartition, instant
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TellsRights, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
+from windrow.ingest.runner.attempts import find_pin_end
 from windrow.ingest.runner.availability import (
     expiring_messages,
     joining_topics,
@@ -62,6 +70,7 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
+from windrow.ingest.sinks.kit.files.write_check import try_writing
 from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
@@ -106,12 +115,15 @@ def check_line(check: Check) -> Text:
     return text.append(f"{check.message}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 
-def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
+def examine(
+    spec: Path | None, engine: SparkEngine | None = None, *, write: bool = False
+) -> Iterator[Check]:
     """Yields each check as soon as it is done. Checks that need a failed one are left out.
 
     Args:
         spec: the pipeline's file; None: only this machine is checked.
         engine: the Spark whose executors are checked, too.
+        write: whether to write a file to each of the sink's places, and remove it.
     """
     problem = java_problem()
     yield check_java(problem, None if problem else java_untried())
@@ -128,21 +140,22 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     except WindrowError as error:
         yield failed_check("spec", error)
         return
+    pipeline = replace(pipeline, ledger=pipeline.ledger.without_writes())
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
     checks = list[Check]()
-    for check in _pipeline(pipeline):
+    for check in _pipeline(pipeline, write=write):
         checks.append(check)
         yield check
     if engine is not None and not exit_code(checks):
-        yield from _executors(pipeline, engine)
+        yield from _executors(pipeline, engine, write=write)
 
 
-def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
+def _executors(pipeline: Pipeline, engine: SparkEngine, *, write: bool) -> Iterator[Check]:
     from windrow.ingest.admin.executors import look_around
 
     try:
         topics = _discovered(pipeline)
-        surveyed = look_around(pipeline, engine, engine.slots, topics)
+        surveyed = look_around(pipeline, engine, engine.slots, topics, write=write)
     except WindrowError as error:
         yield failed_check("executors", error)
         return
@@ -181,7 +194,7 @@ def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
         )
 
 
-def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
+def _pipeline(pipeline: Pipeline, *, write: bool) -> Iterator[Check]:
     """Checks ledger, table and cluster, each by itself. Checks that need several of them follow."""
     state = run_check("state", lambda: _state(pipeline))
     yield state
@@ -189,6 +202,8 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         "sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None)
     )
     yield sink
+    for location in sorted(set(pipeline.sink.places()) if write else ()):
+        yield run_check("write", partial(_check_write, location))
     if "fail" not in {state.level, sink.level}:
         yield run_check("windows", lambda: _windows(pipeline))
     broker = run_check(
@@ -203,6 +218,8 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         yield run_check("registry", lambda: _registry(registry))
     if broker.level == "fail":
         return
+    if pipeline.spec.watched_pattern is not None:
+        yield run_check("new topics", lambda: _new_topics(pipeline))
     rights = list(_check_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
     if registry is not None and "fail" not in {state.level, *(check.level for check in rights)}:
@@ -210,11 +227,18 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield run_check("next", lambda: _next_window(pipeline))
         yield run_check("retention", lambda: _retention(pipeline))
+        if pipeline.lookups():
+            yield run_check("lookups", lambda: _lookups(pipeline))
+
+
+def _check_write(location: str) -> Check:
+    try_writing(location)
+    return Check("write", "ok", f"a file was written below {location}, and removed")
 
 
 def _state(pipeline: Pipeline) -> Check:
-    ledger = f"ledger {pipeline.ledger.identity()}"
     pipeline.ledger.refuse_unwritable()
+    ledger = f"ledger {pipeline.ledger.identity()}"
     pause = pause_of(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)
@@ -231,6 +255,12 @@ def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
 def _dead_topic(topic: DeadTopic) -> Check:
     topic.refuse_unwritable()
     return Check("dead letters", "ok", f"topic {topic.name} may be written")
+
+
+def _new_topics(pipeline: Pipeline) -> Check:
+    names = find_new_topics(pipeline)
+    level: Literal["ok", "warn"] = "warn" if names else "ok"
+    return Check("new topics", level, describe_new_topics(names), ADVICE if names else "")
 
 
 def _records(pipeline: Pipeline) -> Iterator[Check]:
@@ -251,7 +281,9 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
 
 
 def _registry(registry: Registry) -> Check:
-    registry.of_subject("windrow-doctor", 1)  # the subject needn't exist: any answer is enough
+    # Neither the subject nor the id needs to exist: any answer is enough.
+    registry.of_subject("windrow-doctor", 1)
+    registry.schema("glue-00000000-0000-0000-0000-000000000000")
     return Check("registry", "ok", f"{registry.url} answers")
 
 
@@ -486,16 +518,43 @@ def _retention(pipeline: Pipeline) -> Check:
     return Check("retention", margin.level, margin.message, margin.advice, code)
 
 
-def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
+def _lookups(pipeline: Pipeline) -> Check:
+    """Checks how long the versions can be read to which the oldest open window is pinned."""
+    window, sources = find_oldest_open_window(pipeline), pipeline.lookups()
+    pins = [] if window is None else pipeline.ledger.pins(window, 0)
+    if window is None or not pins:
+        return Check("lookups", "ok", "the oldest open window looks up in the newest versions")
+    for pin in pins:
+        if pin.lookup not in sources or sources[pin.lookup].identity != pin.source:
+            continue
+        replaced_at = find_pin_end(pipeline, window, pin, sources[pin.lookup])
+        if replaced_at is not None and pipeline.now() - replaced_at > LEAST_KEPT * 3 / 4:
+            return Check(
+                "lookups",
+                "warn",
+                f"window {window.key} is pinned to a version of {pin.source} that was replaced at"
+                f" {instant(replaced_at)}; what maintains that table may remove it after"
+                f" {LEAST_KEPT.days} days",
+                "Run the window soon, or raise maintain.keep_versions of the pipeline that writes"
+                " that table.",
+            )
+    message = f"the versions that window {window.key} is pinned to can be read"
+    return Check("lookups", "ok", message)
+
+
+def run_doctor(
+    output: Output, path: Path | None, engine: SparkEngine | None = None, *, write: bool = False
+) -> None:
     """Shows one line per check.
 
     Args:
         output: the command's output.
         path: the pipeline's file; None: only this machine is checked.
         engine: the Spark whose executors are checked, too.
+        write: whether to write a file to each of the sink's places, and remove it.
     """
     checks = Examined([])
-    for check in examine(path, engine):
+    for check in examine(path, engine, write=write):
         checks.checks.append(check)
         output.show(checks, check_line(check))
     output.exit_code = exit_code(checks.checks)

@@ -38,7 +38,9 @@ def infer(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="TOPIC", help="The topic; with --check only this one.", show_default=False
+            metavar="TOPIC",
+            help="The topic, or a regular expression of several; with --check only this one.",
+            show_default=False,
         ),
     ] = None,
     folder: Annotated[
@@ -97,17 +99,30 @@ def infer(
             show_default=False,
         ),
     ] = None,
+    update: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Show the changes of a pipeline's schema that take what is new in its topics.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --update: write them.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write a pipeline's files, defs.yaml and schema.py, inferred from a topic.
 
     Its messages or a registry's schemas tell the format and the columns; nothing is
-    overwritten.
+    overwritten. Of a pattern, such as 'shop[.](.*)', one defs.yaml has all topics, each with
+    a schema.
 
     With --check SPEC: check the newest messages, by the pipeline's decoder and rules, and
     the registry's newest schemas. Exit code 1 if more messages would be dead letters than
     the limits allow, or if a column can't come from a schema.
+
+    With --update SPEC: show new nullable fields, at any depth, and wider integers, that the
+    schema lacks and the table takes by sink.evolve; with --yes, write them into the schema.
     """
     beginning = {
         "DIR": folder,
@@ -119,23 +134,34 @@ def infer(
         "--id": pipeline,
         "--grid": grid,
     }
-    if check is not None:
-        _refuse_given(beginning, "doesn't go with --check, because the spec says it")
+    spec = check or update
+    if spec is not None:
+        name = "--check" if check is not None else "--update"
+        _refuse_given(beginning, f"doesn't go with {name}, because the spec says it")
     elif topic is None or (bootstrap is None and cluster is None):
         raise typer.BadParameter(
             "Missing argument: name a TOPIC and its cluster, by --bootstrap HOST:PORT or --cluster"
-            " NAME; or a pipeline with --check SPEC"
+            " NAME; or a pipeline with --check SPEC or --update SPEC"
         )
+    if check is not None and update is not None:
+        raise typer.BadParameter("--check doesn't go with --update")
+    if yes and update is None:
+        raise typer.BadParameter("--yes goes with --update")
     if cluster is not None:
         _refuse_given(
             {"--bootstrap": bootstrap, "--registry": registry},
             "doesn't go with --cluster, which says it",
         )
-    with command_output(json=json, debug=debug, spec=check) as output:
+    with command_output(json=json, debug=debug, spec=spec) as output:
         if check is not None:
             from windrow.ingest.cli.infer import check_topics
 
             check_topics(output, check, topic, registry, sample)
+            return
+        if update is not None:
+            from windrow.ingest.cli.infer import update_model
+
+            update_model(output, update, topic, registry, sample, yes=yes)
             return
         from windrow.ingest.cli.infer import infer_pipeline
 

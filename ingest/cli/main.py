@@ -227,6 +227,10 @@ def replay(
             ),
         ),
     ] = False,
+    bring_back: Annotated[
+        bool,
+        typer.Option("--bring-back", help="Replace although the rows have expired."),
+    ] = False,
     keep_going: KeepGoing = False,
     fresh_lookups: FreshLookups = False,
     try_again: TryAgain = False,
@@ -254,6 +258,7 @@ def replay(
                 window,
                 engine,
                 accept_fewer=accept_fewer,
+                bring_back=bring_back,
                 keep_going=keep_going,
                 fresh_lookups=fresh_lookups,
                 try_again=try_again,
@@ -512,31 +517,26 @@ def verify(
 
 
 @app.command()
-def sweep(
+def maintain(
     spec: Spec,
-    older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than",
-            metavar="DURATION",
-            help="Only files that are older than this (7d, 36h; at least 1h).",
-        ),
-    ] = "7d",
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the staged files that no commit names, and with --yes remove them.
+    """Join the small files of each window, expire old versions, and remove unneeded files.
 
-    Runs that died, or were refused, leave such files, which only take up space. A run
-    that is still going has some, too, so give a time that is longer than any run takes. A
-    run that takes longer loses no row: its commit is refused, and its window can be run
-    again.
+    The section `maintain` of the spec has the limits. Rows stay the same, but those of old
+    windows go if there is a `maintain.keep_rows`. Runs may go on meanwhile. Unneeded files are
+    those of old versions, and those that runs have left which died, or were refused. A run that
+    takes longer than `maintain.keep_files` loses no row: its commit is refused, and its window
+    can be run again.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.sweep import sweep_files
+        from windrow.ingest.cli.maintain import maintain_table
 
-        sweep_files(output, spec, older_than, yes=yes)
+        maintain_table(output, spec, dry_run=dry_run)
 
 
 @app.command()
@@ -555,6 +555,12 @@ def doctor(
             "--cluster", help="Also check every executor, on which tasks of `run` would run."
         ),
     ] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write", help="Also write a file to each of the sink's folders, and remove it."
+        ),
+    ] = False,
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
@@ -562,8 +568,10 @@ def doctor(
     debug: Debug = False,
 ) -> None:
     """Check this machine, and with SPEC all systems that the pipeline uses."""
-    if rebuild_ledger and (spec is None or cluster):
-        raise typer.BadParameter("--rebuild-ledger needs SPEC, and excludes --cluster")
+    if rebuild_ledger and (spec is None or cluster or write):
+        raise typer.BadParameter("--rebuild-ledger needs SPEC, and excludes --cluster and --write")
+    if write and spec is None:
+        raise typer.BadParameter("--write needs SPEC")
     if cluster and (spec is None or (master is None and connect is None)):
         raise typer.BadParameter("--cluster needs SPEC, and --master or --connect")
     if not cluster and (master or conf or connect):
@@ -578,9 +586,9 @@ def doctor(
             from windrow.ingest.cli.servers import engine_at
 
             with engine_at(spark) as engine:
-                verb.run_doctor(output, spec, engine)
+                verb.run_doctor(output, spec, engine, write=write)
         else:
-            verb.run_doctor(output, spec)
+            verb.run_doctor(output, spec, write=write)
 
 
 @app.command("prepare")

@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -30,6 +31,7 @@ from windrow.ingest.errors import (
     path_error_of,
     with_spec,
 )
+from windrow.ingest.settings.paths import split_spec_path
 
 BUG = BugError.exit_code
 """The exit code of a bug, for windrow's own errors and all others (EX_SOFTWARE of sysexits.h)."""
@@ -84,19 +86,24 @@ class Output:
 
     Attributes:
         json: whether the output is JSON.
-        spec: the pipeline's file, which replaces SPEC in the commands of a text.
+        spec: the pipeline's file, or FILE:ID, which replaces SPEC in the commands of a text.
+        documents: the documents of each pipeline, if the command has several.
         stderr: the console of stderr.
         exit_code: the exit code of the command.
         is_interrupted: True after Ctrl-C or SIGTERM.
     """
 
-    def __init__(self, *, json: bool, spec: Path | None = None) -> None:
+    def __init__(
+        self, *, json: bool, spec: Path | None = None, file_output: Output | None = None
+    ) -> None:
         self.json = json
         self.spec = spec
+        self.documents = dict[str, object]()
+        self._file_output = file_output
         self.stderr = _console(sys.stderr)
         self.exit_code = 0
         self.is_interrupted = False
-        self._stream = _kept_stdout() if json else sys.stdout
+        self._stream = _kept_stdout() if json and file_output is None else sys.stdout
         self._stdout = _console(sys.stdout)
         self._document: object = None
 
@@ -113,6 +120,11 @@ class Output:
                     if isinstance(part, Table) and self._stdout.is_terminal
                     else part
                 )
+
+    def head(self, path: Path) -> None:
+        """Prints the name of a pipeline before its output."""
+        console = self.stderr if self.json else self._stdout
+        console.print(Text(f"{path}", style="bold"))
 
     def say(self, text: str) -> None:
         """Prints a line about the progress to stderr."""
@@ -162,13 +174,21 @@ class Output:
 
     def finish(self) -> None:
         """Prints the JSON document, once."""
-        if self.json and self._document is not None:
+        if self._file_output is not None:
+            self._file_output.documents[split_spec_path(Path(str(self.spec)))[1] or ""] = (
+                self._document
+            )
+        elif self.json and self._document is not None:
             print(
                 msgspec.json.format(msgspec.json.encode(self._document)).decode(),
                 file=self._stream,
                 flush=True,
             )
         self._document = None
+
+
+_FILE_OUTPUT: ContextVar[Output | None] = ContextVar("file_output", default=None)
+"""The output of a command that is called for each pipeline of a file, during the calls."""
 
 
 def _kept_stdout() -> TextIO:
@@ -260,10 +280,10 @@ def command_output(
         must_exist: refuse a missing spec at once, before Spark and Arrow are imported,
             which takes seconds.
     """
-    output = Output(json=json, spec=spec)
+    output = Output(json=json, spec=spec, file_output=_FILE_OUTPUT.get())
     try:
         with redirect_stdout(sys.stderr), _interruptible(output):
-            if spec is not None and must_exist and not spec.exists():
+            if spec is not None and must_exist and not split_spec_path(spec)[0].exists():
                 raise SpecError(
                     f"The spec {spec} can't be read: there is no such file",
                     "spec",
@@ -284,6 +304,35 @@ def command_output(
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)
+
+
+def call_for_each(call: Callable[[Path], object], paths: Sequence[Path], *, json: bool) -> None:
+    """Calls a command for each pipeline of a file. All documents become one, by the ids.
+
+    A pipeline that fails doesn't stop the others. The exit code is that of the first one
+    that failed.
+
+    Args:
+        call: the command, with `FILE:ID`.
+        paths: `FILE:ID` of each pipeline.
+        json: whether the output is JSON.
+    """
+    output = Output(json=json)
+    token = _FILE_OUTPUT.set(output)
+    try:
+        for path in paths:
+            output.head(path)
+            try:
+                call(path)
+            except typer.Exit as ended:
+                output.exit_code = output.exit_code or ended.exit_code
+                if ended.exit_code == INTERRUPTED:
+                    break
+    finally:
+        _FILE_OUTPUT.reset(token)
+    output.show({"pipelines": output.documents})
+    output.finish()
+    raise typer.Exit(output.exit_code)
 
 
 def stop_event() -> threading.Event:

@@ -14,6 +14,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.run import named_windows, nothing_waiting
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import join_first_few
 from windrow.ingest.model.ledger_records import Pause
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.runner.availability import expiring_messages, joining_topics, unselected_topics
@@ -27,6 +28,12 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
+from windrow.ingest.schema.metadata_types import field_paths
+
+_FILLABLE = (
+    "Messages of {} have fields that no column was for, and that have one now. windrow replay"
+    " SPEC --window W fills it."
+)
 
 
 class PlanDocument(msgspec.Struct):
@@ -39,12 +46,15 @@ class PlanDocument(msgspec.Struct):
         done: whether all messages up to `window.stop` are committed; null without
             `window.stop`.
         paused: the pause, if the pipeline is paused.
+        fillable: the committed windows whose messages have fields that were passed over or
+            kept, and that have a column now.
     """
 
     pipeline: str
     plans: list[render.PlannedWindow]
     done: bool | None = None
     paused: Pause | None = None
+    fillable: tuple[str, ...] = ()
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
@@ -58,9 +68,16 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     refuse_unwritable(pipeline)
     refuse_other_tables(pipeline)
     refuse_unready(pipeline)
-    plans = PlanDocument(spec.id, [], is_done(pipeline), pause_of(pipeline.ledger, spec.id))
-    pause = [Text(f"Pipeline {spec.id} {plans.paused}.", style="yellow")] if plans.paused else []
-    output.show(plans, *pause)
+    plans = PlanDocument(
+        spec.id,
+        [],
+        is_done(pipeline),
+        pause_of(pipeline.ledger, spec.id),
+        _fillable_windows(pipeline),
+    )
+    pause = [f"Pipeline {spec.id} {plans.paused}."] if plans.paused else []
+    fillable = [_FILLABLE.format(join_first_few(plans.fillable))] if plans.fillable else []
+    output.show(plans, *(Text(line, style="yellow") for line in (*pause, *fillable)))
     for plan in filter(
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     ):
@@ -84,6 +101,16 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
         output.show(plans, nothing_waiting(pipeline, done=plans.done))
     # refuses, as a run does, if the registry doesn't answer or has no schema of the messages
     decoder_for(pipeline, sorted({p.topic for w in plans.plans for p in w.partitions if p.splits}))
+
+
+def _fillable_windows(pipeline: Pipeline) -> tuple[str, ...]:
+    """Returns the committed windows whose replay would fill columns that came later."""
+    paths = {path for path, _ in field_paths(pipeline.decoder().columns.arrow_schema)}
+    return tuple(
+        receipt.window.key
+        for receipt in pipeline.ledger.recorded_receipts(pipeline.spec.id)
+        if any(path.replace(".*", "") in paths for path in receipt.ignored_fields)
+    )
 
 
 def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:

@@ -180,6 +180,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
         }
     )
     partial = ["\n".join(r.partial) for r in receipts]
+    expired = [f"{r.expired_at:%Y-%m-%d %H:%M:%SZ}" if r.expired_at else "" for r in receipts]
     return _table(
         {
             "window": [r.window.key for r in receipts],
@@ -188,6 +189,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
             "version": [_version(committed_window) for committed_window in committed],
             "committed from": [f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}" for r in receipts],
             **({"partial": partial} if any(partial) else {}),
+            **({"rows expired": expired} if any(expired) else {}),
         },
         (*numbers, "version"),
     )

@@ -111,12 +111,16 @@ class ShownStates(msgspec.Struct, frozen=True):
         watermark: the watermark; null if no label is proven to be complete.
         holding: the topic-partitions that hold the watermark back.
         windows: the states of the windows.
+        event_time: the column by which windows are complete; null: by the broker's timestamps.
+        event_watermark: the event watermark; null if there is none.
     """
 
     pipeline: str
     watermark: datetime | None
     holding: tuple[TopicPartition, ...]
     windows: tuple[ShownState, ...]
+    event_time: str | None = None
+    event_watermark: datetime | None = None
 
 
 def show_states(output: Output, path: Path, text: str) -> None:
@@ -150,7 +154,14 @@ def show_states(output: Output, path: Path, text: str) -> None:
     )
     late = ", {} of its hours in later windows"
     output.show(
-        ShownStates(spec.id, completeness.watermark, completeness.holding, states),
+        ShownStates(
+            spec.id,
+            completeness.watermark,
+            completeness.holding,
+            states,
+            completeness.event_time,
+            completeness.event_watermark,
+        ),
         *(
             Text(f"{shown_state.window}: {shown_state.state}")
             + (

@@ -18,28 +18,39 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import msgspec
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.for_each import FOR_EACH, NAME, ForEachSpec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.config.settings_file import (
     client_mistakes,
     refusal,
+    setting_at,
     text_of,
     validate,
     written_out,
 )
-from windrow.ingest.settings.document import Document, Mistake, nearest, read_document, read_values
+from windrow.ingest.config.source import SELECTING
+from windrow.ingest.errors import SpecError, join_first_few
+from windrow.ingest.settings.document import (
+    Document,
+    Mistake,
+    nearest,
+    read_document,
+    read_values,
+)
 from windrow.ingest.settings.kinds import OfItsKind
-from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.paths import absolute, split_spec_path
 from windrow.ingest.settings.secrets import Secret, in_folder, named_secrets
 from windrow.ingest.settings.values import (
     CODE_REFERENCE,
@@ -77,13 +88,14 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
     """Loads the spec of a YAML file.
 
     Args:
-        path: the file. Relative paths in it are relative to its folder.
+        path: the file. Relative paths in it are relative to its folder. `FILE:ID` is the
+            pipeline with this id of a file with several (`for_each`).
         document: the number (from 0) of the YAML document, because Dagster's component
             files may have several; None: the file must have exactly one.
 
     Raises:
-        SpecError: the file can't be read, or has mistakes. The message has all of them,
-            each with its line and dotted name.
+        SpecError: the file can't be read, has mistakes, or has several pipelines. The
+            message has all mistakes, each with its line and dotted name.
 
     Example:
         import windrow
@@ -91,15 +103,45 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
         spec = windrow.load_spec("payments/defs.yaml")
         print(spec.id, "has", spec.window.grid, "windows")
     """
-    path = Path(path)
-    text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
-    return _make_spec(read_document(text, document), path.absolute().parent, str(path)).model_copy(
-        update={"spec_file": path.absolute()}
-    )
+    return _only(load_specs(path, document), str(path))
+
+
+def _only(specs: Sequence[PipelineSpec], name: str) -> PipelineSpec:
+    if len(specs) > 1:
+        ids = join_first_few([spec.id for spec in specs])
+        raise SpecError(
+            f"{name} has {len(specs)} pipelines: {ids}",
+            "spec",
+            f"Name one of them, as {name}:{specs[0].id}.",
+        )
+    return specs[0]
+
+
+def load_specs(path: Path | str, document: int | None = None) -> list[PipelineSpec]:
+    """Loads all specs of a YAML file: one for each topic of `for_each`; without it, only one.
+
+    Args:
+        path: the file, or `FILE:ID`, as for `load_spec`.
+        document: as for `load_spec`.
+
+    Raises:
+        SpecError: as for `load_spec`, but the file may have several pipelines.
+
+    Example:
+        import windrow
+
+        for spec in windrow.load_specs("payments/defs.yaml"):
+            print(spec.id, "reads", spec.source.topic)
+    """
+    file, pipeline_id = split_spec_path(Path(path))
+    text = text_of(file, f"The spec {file}", "Give the path of a pipeline's YAML file.")
+    folder = file.absolute().parent
+    specs = _make_specs(read_document(text, document), folder, str(file), pipeline_id)
+    return [spec.model_copy(update={"spec_file": file.absolute()}) for spec in specs]
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
-    """Makes the spec from attributes that come from Python.
+    """Makes the spec from attributes of one pipeline that come from Python.
 
     Args:
         attributes: the attributes.
@@ -109,20 +151,128 @@ def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
         SpecError: the attributes have mistakes. The message has all of them, each with its
             dotted name.
     """
-    return _make_spec(read_values(attributes), folder.absolute(), "the spec")
+    return _only(parse_specs(attributes, folder), "the spec")
 
 
-def _make_spec(document: Document, folder: Path, name: str) -> PipelineSpec:
+def parse_specs(attributes: Mapping[str, Any], folder: Path) -> list[PipelineSpec]:
+    """Makes specs from attributes as `parse_spec` does: one for each topic of `for_each`."""
+    return _make_specs(read_values(attributes), folder.absolute(), "the spec")
+
+
+def _make_specs(
+    document: Document, folder: Path, name: str, pipeline_id: str | None = None
+) -> list[PipelineSpec]:
+    """Makes the specs of a document, or lists the mistakes of all of them.
+
+    Args:
+        document: the document.
+        folder: the folder that relative paths are relative to.
+        name: the name of the file in errors.
+        pipeline_id: the id of the only pipeline to make; None: all.
+    """
+    for_each, mistakes = _for_each_of(document)
+    if mistakes:
+        raise refusal(name, [*document.mistakes, *mistakes], document)
+    settings_by_topic = _settings_by_topic(document, for_each)
+    if pipeline_id is not None and not document.mistakes:
+        settings_by_topic = _choose_pipeline(settings_by_topic, pipeline_id, name)
+    specs, topics_by_mistake = list[PipelineSpec](), dict[Mistake, list[str | None]]()
     with named_secrets(partial(_named_secret, folder)):
-        spec, spec_mistakes = _check_spec(document.attributes, folder)
+        for topic, settings in settings_by_topic.items():
+            spec, spec_mistakes = _check_spec(settings, folder)
+            for mistake in spec_mistakes:
+                placed = mistake if topic is None else _place_mistake(mistake, topic, document)
+                topics_by_mistake.setdefault(placed, []).append(topic)
+            if spec is not None:
+                specs.append(spec.model_copy(update={"for_each": for_each}))
+    for mistake, topics in topics_by_mistake.items():
+        pipelines = [
+            f"{_id(settings_by_topic[t])} of topic {t}".removeprefix(" of ") for t in topics if t
+        ]
+        is_of_all = len(topics) == len(settings_by_topic)
+        note = "" if is_of_all or not pipelines else f" ({join_first_few(pipelines)})"
+        mistakes.append(msgspec.structs.replace(mistake, message=f"{mistake.message}{note}"))
     # a setting whose template failed has no value, so pydantic's mistakes about it don't matter
     mistakes = [
         *document.mistakes,
-        *(m for m in (*spec_mistakes, *written_out(document)) if not document.failed(m.path)),
-    ]
-    if mistakes or spec is None:
+        *(m for m in (*mistakes, *written_out(document)) if not document.failed(m.path)),
+    ] or (_find_duplicates(specs) if len(specs) > 1 else [])
+    if mistakes:
         raise refusal(name, mistakes, document)
-    return spec
+    return specs
+
+
+def _id(settings: object) -> str:
+    return str(settings.get("id", "")) if isinstance(settings, Mapping) else ""
+
+
+def _settings_by_topic(
+    document: Document, for_each: ForEachSpec | None
+) -> Mapping[str | None, object]:
+    """Returns the settings of each topic's pipeline; by None those of the only pipeline."""
+    if for_each is None or not isinstance(document.attributes, Mapping):
+        return {None: document.attributes}
+    common = {key: setting for key, setting in document.attributes.items() if key != FOR_EACH}
+    return {topic: for_each.settings_of(topic, common) for topic in for_each.topics}
+
+
+def _choose_pipeline(
+    settings_by_topic: Mapping[str | None, object], pipeline_id: str, name: str
+) -> Mapping[str | None, object]:
+    ids = {topic: _id(settings) for topic, settings in settings_by_topic.items()}
+    if pipeline_id not in ids.values():
+        raise SpecError(
+            f"{name} has no pipeline {pipeline_id}, but {join_first_few([*ids.values()])}",
+            "spec",
+            f"Name one that it has, as {name}:{nearest(pipeline_id, [*ids.values()]) or 'ID'}.",
+        )
+    return {topic: settings_by_topic[topic] for topic in ids if ids[topic] == pipeline_id}
+
+
+def _for_each_of(document: Document) -> tuple[ForEachSpec | None, list[Mistake]]:
+    """Reads the section `for_each`, or lists its mistakes."""
+    written = document.attributes
+    if not isinstance(written, Mapping) or written.get(FOR_EACH) is None:
+        return None, []
+    for_each, mistakes = validate(ForEachSpec, section_of(written, FOR_EACH))
+    mistakes = [msgspec.structs.replace(m, path=(FOR_EACH, *m.path)) for m in mistakes]
+    chosen = {
+        path: "for_each says which topic is read"
+        for path in document.lines
+        if path[-2:-1] == ("source",) and path[-1] in SELECTING and path[0] in ("source", FOR_EACH)
+    }
+    unquoted = {
+        path[:-1]: 'a name must be in quotes where a value begins with it, as in "{name}"'
+        for path in document.lines
+        if path[-1:] == ("name",) and setting_at(document.attributes, path[:-1]) == {"name": None}
+    }
+    return for_each, [*mistakes, *(Mistake(*pair) for pair in {**chosen, **unquoted}.items())]
+
+
+def _find_duplicates(specs: Iterable[PipelineSpec]) -> list[Mistake]:
+    """Refuses one id or one table for two topics."""
+    spec_by_name, mistakes = dict[tuple[str, str], PipelineSpec](), list[Mistake]()
+    for spec in specs:
+        for setting, name in (("id", spec.id), ("sink", spec.sink_path())):
+            first = spec_by_name.setdefault((setting, name), spec)
+            if first is not spec:
+                topics = f"topics {first.source.topic} and {spec.source.topic}"
+                noun = "id" if setting == "id" else "table"
+                mistakes.append(
+                    Mistake((setting,), f"{topics} have one {noun}: write {NAME} in it")
+                )
+    return mistakes
+
+
+def _place_mistake(mistake: Mistake, topic: str, document: Document) -> Mistake:
+    """Returns a mistake of a topic's settings at the setting of the file that has it."""
+    own = (FOR_EACH, "topics", topic)
+    for size in range(len(mistake.path), 0, -1):
+        if (*own, *mistake.path[:size]) in document.lines:
+            return msgspec.structs.replace(mistake, path=(*own, *mistake.path))
+        if mistake.path[:size] in document.lines:
+            break
+    return mistake
 
 
 def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:

@@ -20,7 +20,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.dagster import DagsterSpec
+from windrow.ingest.config.for_each import ForEachSpec
 from windrow.ingest.config.limits import DeadLettersSpec, LimitsSpec
+from windrow.ingest.config.maintain import MaintainSpec
 from windrow.ingest.config.position import position_of
 from windrow.ingest.config.source import SourceSpec, unread
 from windrow.ingest.config.transform import TransformSpec, transform_mistakes
@@ -31,7 +33,7 @@ from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import BATCH, parse_windows, window_at
 from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.model.plan import Window
-from windrow.ingest.model.source import Initializer
+from windrow.ingest.model.source import Initializer, Pattern
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath, suggest
@@ -213,6 +215,13 @@ class PipelineSpec(Section):
             " connection."
         ),
     )
+    maintain: MaintainSpec = Field(
+        default=MaintainSpec(),
+        description=(
+            "How `windrow maintain` joins small files of the table, and how long it keeps old"
+            " versions and files ([operations.md](operations.md#maintenance))."
+        ),
+    )
     dagster: DagsterSpec = Field(
         default=DagsterSpec(),
         description=(
@@ -221,16 +230,51 @@ class PipelineSpec(Section):
             " ([dagster.md](dagster.md#what-dagster-knows-of-the-table))."
         ),
     )
+    for_each: ForEachSpec | None = Field(
+        default=None,
+        description=(
+            "Makes one pipeline of this file for each of these topics. Everything else in the file"
+            " is what they have in common: in it `{name}` stands for the name of the topic, and"
+            " `source` says no topic ([pipeline.md](pipeline.md#one-file-for-many-topics))."
+        ),
+    )
     folder: Path
     spec_file: SkipJsonSchema[Path | None] = None
     named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(
         default_factory=dict, repr=False
     )
 
+    @property
+    def spec_path(self) -> Path | None:
+        """The path by which commands find the spec: its file, or `FILE:ID` of several pipelines."""
+        file = self.spec_file
+        return file if file is None or self.for_each is None else Path(f"{file}:{self.id}")
+
+    @property
+    def watched_pattern(self) -> Pattern | None:
+        """The pattern whose new topics are looked for, by the first pipeline of a file alone."""
+        for_each = self.for_each
+        if for_each is None or for_each.topic_pattern is None:
+            return None
+        first = next(iter(for_each.topics))
+        return Pattern(for_each.topic_pattern) if self.source.topic == first else None
+
     @classmethod
     def known_keys(cls) -> list[str]:
         """Returns the sections and settings that a file may have."""
         return [name for name in super().known_keys() if name not in NOT_WRITTEN]
+
+    @property
+    def route_specs(self) -> Mapping[str, PipelineSpec]:
+        """The specs of tables with rows of their own, by the tables' names; or none.
+
+        Each is this spec with the sections `decode`, `transform` and `sink` of one table.
+
+        Raises:
+            SpecError: a section doesn't fit what leads messages to their tables.
+        """
+        sections = self.sink.own_sections(self.decode, self.transform)
+        return {name: self.model_copy(update={**own}) for name, own in sections.items()}
 
     def schema_file(self) -> Path | None:
         """Returns the file of the schema's model; None if the model is imported from a package."""
@@ -262,11 +306,10 @@ class PipelineSpec(Section):
                 ),
             )
         clusters = section_of(written, "named_clusters")
-        yield from _registry_mistakes(
-            source, section_of(written, "decode"), section_of(written, "sink"), clusters
-        )
+        yield from _registry_mistakes(source, written, section_of(written, "sink"), clusters)
         yield from _start_mistakes(str(written.get("id")), window)
-        yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
+        for table in _tables(written):
+            yield from _delete_mistakes(table)
         yield from transform_mistakes(written)
 
     @field_validator("window")
@@ -278,6 +321,23 @@ class PipelineSpec(Section):
         if source is not None and (mistakes := list(unread(source.selection(), stop))):
             refuse((("stop", *path), message) for path, message in mistakes)
         return window
+
+    @field_validator("maintain")
+    @classmethod
+    def _fits_sink(cls, maintain: MaintainSpec, info: ValidationInfo) -> MaintainSpec:
+        """Refuses limits that don't apply to the table."""
+        sink: SinkSection | None = info.data.get("sink")
+        written = maintain.model_fields_set & {"file_size", "keep_versions"}
+        if sink is not None and sink.only_sweeps and written:
+            message = (
+                f"isn't for sink.kind {sink.kind}, whose maintenance only removes staged files:"
+                " leave it out"
+            )
+            refuse(((name,), message) for name in sorted(written))
+        obstacle = None if sink is None or maintain.keep_rows is None else sink.expiry_obstacle
+        if obstacle is not None:
+            refuse([(("keep_rows",), f"isn't for this table: {obstacle}")])
+        return maintain
 
     @field_validator("dagster")
     @classmethod
@@ -309,8 +369,10 @@ class PipelineSpec(Section):
 
         If they were committed first, the refused window could never be committed.
         """
-        return self.sink.in_order or (
-            self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
+        return (
+            self.sink.in_order
+            or (self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"})
+            or any(route.in_order for route in self.route_specs.values())
         )
 
     @property
@@ -408,7 +470,8 @@ class PipelineSpec(Section):
             self.stated_registry
             if any(
                 part is not None and part.format in ASKING
-                for part in (self.decode, self.decode.key)
+                for spec in (self, *self.route_specs.values())
+                for part in (spec.decode, spec.decode.key)
             )
             else None
         )
@@ -431,12 +494,15 @@ class PipelineSpec(Section):
     def dump_for_digest(self, *sections: str) -> str:
         """Returns sections as JSON of which digests are made.
 
-        References to secrets and assets of lookups are left out, since no row depends on them. A
-        reference may also be a path of this machine.
+        References to secrets, the client of the table's cluster and assets of lookups are left out,
+        since no row depends on them. A reference may also be a path of this machine.
         """
         return self.model_dump_json(
             include={*sections},
-            exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
+            exclude={
+                "transform": {"steps": {"__all__": {"from_": {"asset"}}}},
+                "sink": {"client"},
+            },
             context=NO_SECRETS,
         )
 
@@ -501,19 +567,35 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
     return windows
 
 
-def _delete_mistakes(
-    sink: Mapping[str, Any], decode: Mapping[str, Any]
-) -> Iterator[tuple[SettingPath, str]]:
-    """Finds settings that conflict with deletes.
+_WrittenTable: TypeAlias = tuple[SettingPath, Mapping[str, Any], SettingPath, Mapping[str, Any]]
+"""The path and the section of a table, and those of its `decode`, as they are written."""
+
+
+def _tables(written: Mapping[str, Any]) -> Iterator[_WrittenTable]:
+    """Yields the table of a spec, then each of its routes."""
+    sink, decode = section_of(written, "sink"), section_of(written, "decode")
+    yield ("sink",), sink, ("decode",), decode
+    tables = sink.get("tables")
+    for number, table in enumerate(tables if isinstance(tables, list | tuple) else ()):
+        if isinstance(table, Mapping):
+            path: SettingPath = ("sink", "tables", number)
+            own = section_of(table, "decode")
+            decode_path = (*path, "decode") if own else ("decode",)
+            yield (*path, "sink"), section_of(table, "sink"), decode_path, own or decode
+
+
+def _delete_mistakes(table: _WrittenTable) -> Iterator[tuple[SettingPath, str]]:
+    """Finds settings of a table and its `decode` that conflict with deletes.
 
     If a null value deletes a row, `on_null` has no meaning. A primary key can't come from
     headers, because the message of a delete may lack them.
     """
+    sink_path, sink, decode_path, decode = table
     key = names_in(sink.get("primary_key"))
     of_headers = [name for name in key if name in section_of(decode, "headers")]
     if of_headers:
         yield (
-            ("sink", "primary_key"),
+            (*sink_path, "primary_key"),
             (
                 f"{', '.join(of_headers)}: comes from a header; a key comes from the message's key"
                 " or its value"
@@ -522,7 +604,7 @@ def _delete_mistakes(
     of_key = set(key) <= set(names_in(section_of(decode, "key").get("fields")))
     if key and of_key and sink.get("version") is None and "on_null" in decode:
         yield (
-            ("decode", "on_null"),
+            (*decode_path, "on_null"),
             (
                 "can't be said where decode.key has all of sink.primary_key: a message without a"
                 " value deletes its row"
@@ -532,7 +614,7 @@ def _delete_mistakes(
 
 def _registry_mistakes(
     source: Mapping[str, Any],
-    decode: Mapping[str, Any],
+    written: Mapping[str, Any],
     sink: Mapping[str, Any],
     named_clusters: Mapping[str, Any],
 ) -> Iterator[tuple[SettingPath, str]]:
@@ -543,7 +625,8 @@ def _registry_mistakes(
     """
     decoding = [
         path
-        for path, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
+        for _, _, own_path, own in _tables(written)
+        for path, part in ((own_path, own), ((*own_path, "key"), section_of(own, "key")))
         if asks_registry(part)
     ]
     writing = [

@@ -29,8 +29,8 @@ _SECRETS = {
 _URLS = {"url", "uri", "state"}
 """The settings that may be the URL of a database."""
 
-_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
-"""Matches a password in a URL of PostgreSQL. It may also be one of the URL's options."""
+_PASSWORD = re.compile(r"://[^/?#@]*:(?!\d+[/?#])[^@]+@|[?&](ssl)?password=[^&]")
+"""Matches a password in a URL of PostgreSQL, with any characters. It may also be an option."""
 
 _ONLY_SHARED = (
     "belongs into a windrow.yaml, under client or registry of a cluster there, which is named here:"
@@ -189,7 +189,7 @@ def written_out(document: Document) -> list[Mistake]:
         )
         for path in filter(None, document.lines)
         if path not in document.values_by_template
-        and isinstance(value := _value_at(document.attributes, path), str | int | float)
+        and isinstance(value := setting_at(document.attributes, path), str | int | float)
         and (
             (path[-2:-1] in {("client",), ("registry",), ("catalog",)} and path[-1] in _SECRETS)
             or (path[-1] in _URLS and _PASSWORD.search(str(value)))
@@ -197,7 +197,8 @@ def written_out(document: Document) -> list[Mistake]:
     ]
 
 
-def _value_at(values: Any, path: SettingPath) -> object:
+def setting_at(values: Any, path: SettingPath) -> object:
+    """Returns the value of a setting; None if it isn't written."""
     for part in path:
         values = values.get(part) if isinstance(values, Mapping) else None
     return values

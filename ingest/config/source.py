@@ -51,14 +51,19 @@ from windrow.ingest.settings.values import (
 )
 
 _CLUSTER = ("cluster", "bootstrap_servers")
-_SELECTING = ("topic", "topic_pattern", "partitions")
+SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000
 
 
 def _topics(value: object) -> str | tuple[str, ...]:
     """Validates a topic's name, or a list of names."""
+    return topic_names(value) if isinstance(value, list | tuple) else _name(value)
+
+
+def topic_names(value: object) -> tuple[str, ...]:
+    """Validates a list of topics' names."""
     if not isinstance(value, list | tuple):
-        return _name(value)
+        raise sentence("must be a list of topics")
     names = tuple(_name(name) for name in value)
     if not names:
         raise sentence("must name at least one topic")
@@ -71,12 +76,17 @@ def _topics(value: object) -> str | tuple[str, ...]:
 def _name(value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise sentence("must be a topic name, or a list of them", value)
-    if set(str(value)) & set("*?+|()[]^$"):
+    if is_pattern(str(value)):
         raise sentence("is a pattern: set topic_pattern, a regular expression, in its place")
     try:
         return topic_name(str(value))
     except ValueError as error:
         raise sentence(str(error), value) from None
+
+
+def is_pattern(topic: str) -> bool:
+    """Returns whether a text is a regular expression, not the name of a topic."""
+    return not {*topic}.isdisjoint("*?+|()[]^$")
 
 
 def _pattern(value: str) -> str:
@@ -124,6 +134,12 @@ _TopicList = Annotated[
         }
     ),
 ]
+TopicPattern = Annotated[
+    Text,
+    Field(max_length=_PATTERN_MAX),
+    AfterValidator(_pattern),
+    Values("a regular expression"),
+]
 _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_MAX)]
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
 _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_require_topics)]
@@ -150,10 +166,7 @@ class SourceSpec(Section):
     topic: Annotated[_TopicList | None, Values("a name, or a list of them")] = Field(
         default=None, description="Reads these topics, with partitions that are added later."
     )
-    topic_pattern: Annotated[
-        Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None,
-        Values("a regular expression"),
-    ] = Field(
+    topic_pattern: TopicPattern | None = Field(
         default=None,
         description="Reads every topic whose whole name matches, also one that is made later.",
     )
@@ -235,8 +248,8 @@ class SourceSpec(Section):
             if name not in cls.model_fields
         }
         yield from _which_cluster(written, meant)
-        chosen = [name for name in _SELECTING if written.get(name) is not None]
-        if not chosen and not meant & {*_SELECTING}:
+        chosen = [name for name in SELECTING if written.get(name) is not None]
+        if not chosen and not meant & {*SELECTING}:
             yield (
                 (),
                 (
@@ -262,7 +275,7 @@ class SourceSpec(Section):
 
         `info.data` has those of the earlier fields that are valid.
         """
-        chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
+        chosen = {name: info.data[name] for name in SELECTING if info.data.get(name) is not None}
         if len(chosen) == 1 and (mistakes := list(unread(_selection(**chosen), start))):
             refuse(mistakes)
         return start

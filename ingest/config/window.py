@@ -31,6 +31,7 @@ from windrow.ingest.settings.values import (
     OrNone,
     Section,
     Share,
+    Text,
     TextOrEmpty,
     Values,
     sentence,
@@ -143,6 +144,31 @@ class TimeWindows(_Windows):
     completeness: CompletenessSpec = Field(
         default=CompletenessSpec(), description="How many messages may come late."
     )
+    event_time: Annotated[Text | None, OrNone, Values("a column, `none`")] = Field(
+        default=None,
+        description=(
+            "The timestamp column by which late and early messages are counted; `none`: the"
+            " broker's timestamps. Windows are cut by the broker's timestamps all the same. It may"
+            " be changed at any time: each receipt says which column it counted by."
+        ),
+    )
+    event_delay: Annotated[Duration | None, OrNone, Values("a duration, `none`")] = Field(
+        default=None,
+        description=(
+            "A window is complete when the committed windows have, in each topic-partition, an"
+            " event time at least this long after the window's end. `none`: windows are complete by"
+            " the broker's timestamps."
+        ),
+    )
+
+    @field_validator("event_delay")
+    @classmethod
+    def _has_event_time(
+        cls, event_delay: timedelta | None, info: ValidationInfo
+    ) -> timedelta | None:
+        if event_delay is not None and info.data.get("event_time") is None:
+            raise sentence("needs a window.event_time, the column whose times it is compared with")
+        return event_delay
 
 
 class MicroBatches(_Windows):
@@ -257,3 +283,8 @@ def in_time(window: WindowSpec) -> TimeWindows:
             "Name micro-batches by their numbers.",
         )
     return window
+
+
+def event_time_of(window: WindowSpec) -> str | None:
+    """Returns the column with the event times; None without one, and for micro-batches."""
+    return window.event_time if isinstance(window, TimeWindows) else None

@@ -49,7 +49,7 @@ from windrow.ingest.model.metadata_columns import ALWAYS
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts, Staged, Staging
-from windrow.ingest.ports.sink import Sink, StagerFactory, Unknown
+from windrow.ingest.ports.sink import Maintenance, Sink, StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.jobs import dump_task
@@ -284,7 +284,7 @@ class BatchWriter:
             raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.reason, advice)
         # the batch is committed: an error here isn't raised, and the next write sweeps again
         with suppress(WindrowError):
-            sink.sweep(_KEPT)
+            sink.maintain(Maintenance(_KEPT))
 
     def _receipt(self, staged: Staged) -> Receipt:
         now = datetime.now(UTC)

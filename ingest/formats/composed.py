@@ -82,7 +82,7 @@ class ComposedDecoder:
         Raises:
             SpecError: the value's columns aren't its part of the model; key and value share
                 a column that can't be compared; a header's column is neither String nor
-                Binary, or has aliases or a default.
+                Binary, or has a path, codecs, aliases or a default.
             BugError: the key's format gives other columns than it was asked for.
         """
         all_columns = Columns.of(load_model(self.model))
@@ -90,7 +90,7 @@ class ComposedDecoder:
         resolved = {
             column.name
             for column in all_columns.columns
-            if column.aliases or column.default is not None
+            if column.paths or column.codecs or column.aliases or column.default is not None
         }
         if self.key is not None and [column.type for column in self.key.columns.columns] != [
             kinds[name] for name in self.fields
@@ -123,8 +123,8 @@ class ComposedDecoder:
                 if kinds[name] not in {pa.string(), pa.binary()}
             ),
             *(
-                f"{name}: comes from the header {header}, for which metadata aliases and default"
-                " can't be used"
+                f"{name}: comes from the header {header}, for which metadata path, codecs,"
+                " aliases and default can't be used"
                 for name, header in self.headers
                 if name in resolved
             ),
@@ -142,7 +142,7 @@ class ComposedDecoder:
                 "spec",
                 "Fix the schema, or what decode says of key and headers; nothing was read.",
             )
-        return all_columns
+        return all_columns.with_rest() if self.part.keeps_unknown else all_columns
 
     def open(self) -> Decode:
         return self.open_reporting(lambda _schema, _requested: None)

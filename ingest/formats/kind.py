@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from windrow.ingest.schema.message_fields import Codec, FieldPath
 from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
@@ -23,6 +25,7 @@ from windrow.ingest.settings.values import (
     Section,
     Text,
     Values,
+    must,
     names_in,
     section_of,
 )
@@ -56,6 +59,8 @@ class KeySection(Section):
 
     by_schema: ClassVar[bool] = False
     """Whether messages have a writer's schema; see `Part.by_schema`."""
+    is_named: ClassVar[bool] = False
+    """Whether fields have names; see `Part.is_named`."""
 
     format: str = Field(description=KEYS)
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
@@ -102,6 +107,7 @@ class KeySection(Section):
             setting=setting,
             finer=getattr(self, "finer", "truncate"),
             by_schema=self.by_schema,
+            is_named=self.is_named,
         )
 
     @classmethod
@@ -140,6 +146,8 @@ class FormatSection(Section):
 
     by_schema: ClassVar[bool] = False
     """Whether messages have a writer's schema; see `Part.by_schema`."""
+    is_named: ClassVar[bool] = False
+    """Whether fields have names; see `Part.is_named`."""
 
     format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -172,6 +180,14 @@ class FormatSection(Section):
         ),
     )
 
+    codecs: Annotated[tuple[Codec, ...], Values("a list of codecs"), Default("none")] = Field(
+        default=(),
+        description=(
+            "What the values are wrapped in, the outermost first: `gzip`, `deflate` (of zlib),"
+            " `deflate-raw`, `zstd`, `base64`, or `json`, a JSON string whose text is the value."
+        ),
+    )
+
     def decoder(self, folder: Path) -> Decoder:
         """Makes the decoder that the section describes.
 
@@ -184,6 +200,11 @@ class FormatSection(Section):
         raise NotImplementedError
 
     @property
+    def keeps_unknown(self) -> bool:
+        """Whether the rows have what the schema doesn't name."""
+        return getattr(self, "unknown", "ignore") == "keep"
+
+    @property
     def part(self) -> Part:
         """Columns of the schema that come from the value."""
         of_key = (
@@ -191,7 +212,11 @@ class FormatSection(Section):
         )
         without = tuple(dict.fromkeys((*of_key, *self.headers)))
         return Part(
-            without=without, finer=getattr(self, "finer", "truncate"), by_schema=self.by_schema
+            without=without,
+            finer=getattr(self, "finer", "truncate"),
+            by_schema=self.by_schema,
+            is_named=self.is_named,
+            keeps_unknown=self.keeps_unknown,
         )
 
     @classmethod
@@ -202,6 +227,14 @@ class FormatSection(Section):
         them, or from both key and value.
         """
         key, headers = section_of(written, "key"), section_of(written, "headers")
+        if written.get("unknown") == "keep" and "unknown" not in cls.model_fields:
+            yield (
+                ("unknown",),
+                (
+                    "keep goes with the formats json, json-schema-confluent, debezium-json and"
+                    " debezium-json-schema-confluent"
+                ),
+            )
         for part in ("key", "headers"):
             if written.get(part) and written.get("schema") is None:
                 yield (part,), "goes with decode.schema, whose columns it fills"
@@ -248,6 +281,15 @@ def columns_filled_twice(
         )
 
 
+PathText = Annotated[
+    Text,
+    must(
+        lambda value: all(value.split(".")),
+        "be a field, or one inside another, like source.ts_ms",
+    ),
+]
+
+
 class RowSection(FormatSection):
     """Settings of formats whose messages are one row each."""
 
@@ -280,3 +322,26 @@ class RowSection(FormatSection):
 
         model = ModelReference(self.schema_, folder)
         return RowDecoder(model, self.encoding(folder, "decode"), self.on_null, self.part)
+
+
+class NamedRowSection(RowSection):
+    """Settings of formats whose fields have names, so that a row may be inside its message."""
+
+    root: Annotated[PathText | None, Values("a field, or one inside another: `payload.after`")] = (
+        Field(
+            default=None,
+            description=(
+                "The object inside the message that has the columns, except for those with a"
+                " `path` in the schema's metadata. A message without it is a dead letter."
+            ),
+        )
+    )
+
+    @property
+    def part(self) -> Part:
+        return replace(super().part, root=self.root_path)
+
+    @property
+    def root_path(self) -> FieldPath:
+        """Path of the object that has the columns."""
+        return () if self.root is None else tuple(self.root.split("."))

@@ -35,6 +35,7 @@ FORMATS = {
     ),
     "canal-json": "windrow.ingest.formats.cdc.kind:CanalJsonSection",
     "maxwell-json": "windrow.ingest.formats.cdc.kind:MaxwellJsonSection",
+    "dms-json": "windrow.ingest.formats.cdc.kind:DmsJsonSection",
 }
 
 ASKING = frozenset({"avro-confluent", "protobuf-confluent", "debezium-avro-confluent"})
@@ -86,6 +87,10 @@ def make_decoder(
             if isinstance(value, DecodesDeletes)
             else value
         )
+    if section.codecs:
+        from windrow.ingest.formats.codec_decoder import CodecDecoder  # loads Arrow
+
+        value = CodecDecoder(value, section.codecs)
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
     from windrow.ingest.formats.composed import ComposedDecoder  # loads Arrow, too

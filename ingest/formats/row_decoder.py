@@ -9,8 +9,11 @@ from typing import Any, Literal, Protocol, Self
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.field_paths import FieldReader, columns_as_sent
+from windrow.ingest.formats.several_documents import ValueDocuments
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.message_fields import DocumentForm
 from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
@@ -53,12 +56,14 @@ class RowDecoder:
         encoding: the encoding of the values.
         on_null: whether a message without a value is a dead letter, or is only counted.
         part: the columns of the model that the messages hold.
+        documents: how a value holds several documents, which are a row each; None for one.
     """
 
     model: ModelReference
     encoding: Encoding
     on_null: OnNull = "dead"
     part: Part = WHOLE
+    documents: DocumentForm | None = None
 
     @property
     def columns(self) -> Columns:
@@ -70,10 +75,26 @@ class RowDecoder:
         The opened decoder is kept until one of the encoding's or model's files changes.
         """
         fixed = replace(self, encoding=self.encoding.now())
-        decode = built_of_model(
-            fixed, self.model, lambda model: fixed.encoding.open(fixed.check_columns(model))
-        )
-        return lambda messages: decode(messages.column("value"), self.on_null)
+        decode = built_of_model(fixed, self.model, fixed.open_values)
+        if self.documents is None:
+            return lambda messages: decode(messages.column("value"), self.on_null)
+        form, schema = self.documents, self.columns.arrow_schema
+
+        def decode_documents(messages: pa.RecordBatch) -> Decoded:
+            parts = ValueDocuments(messages, form, schema)
+            return parts.join(decode(parts.documents, self.on_null))
+
+        return decode_documents
+
+    def open_values(self, model: type[Any]) -> DecodeValues:
+        """Makes a function that decodes values to the columns of the loaded model."""
+        columns = self.check_columns(model)
+        sent_columns = columns_as_sent(columns)
+        decode = self.encoding.open(sent_columns)
+        if sent_columns is columns:
+            return decode
+        reader = FieldReader(columns, refuses_unknown=self.part.refuses_unknown)
+        return lambda values, on_null: reader.take(decode(values, on_null))
 
     def check_columns(self, model: type[Any]) -> Columns:
         """Returns the columns of a model that the messages hold.
@@ -82,7 +103,7 @@ class RowDecoder:
             SpecError: the encoding can't hold one of these columns.
         """
         columns = self.part.of(Columns.of(model))
-        self.encoding.check(columns)
+        self.encoding.check(columns_as_sent(columns))
         return columns
 
 

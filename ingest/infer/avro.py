@@ -18,8 +18,11 @@ from windrow.ingest.errors import format_count
 from windrow.ingest.formats.avro.fit import (
     PRIMITIVE_COLUMNS,
     fits,
+    is_big_decimal,
     is_null,
+    is_recursive,
     is_variable_decimal,
+    member_name,
 )
 from windrow.ingest.formats.avro.schema import (
     ArrayType,
@@ -48,12 +51,15 @@ from windrow.ingest.infer.candidates import (
     example,
     mapping,
     record,
+    struct_of,
     unmatched_paths,
 )
-from windrow.ingest.infer.change_events import no_rows
+from windrow.ingest.infer.change_events import mongodb_by_registry
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
+_MOST_MEMBERS = 20
+"""Limit of the types of a union that become a struct of members."""
 _NO_INSTANT = "since 1970 by some clock, which is no instant"
 _NOTES = {
     "timestamp-nanos": (
@@ -134,14 +140,14 @@ def row_of_envelope(written: WriterSchema) -> WriterSchema | None:
     stated = json.loads(written.text)
     fields = stated.get("fields", []) if isinstance(stated, dict) else []
     types = {field["name"]: field["type"] for field in fields}
-    if not {DEBEZIUM.removed, DEBEZIUM.written, DEBEZIUM.kind} <= types.keys():
+    if not {DEBEZIUM.removed, DEBEZIUM.written, *DEBEZIUM.kind} <= types.keys():
         return None
     for name in (DEBEZIUM.removed, DEBEZIUM.written):
         for branch in types[name] if isinstance(types[name], list) else [types[name]]:
             if isinstance(branch, dict) and branch.get("type") == "record":
                 row = {"namespace": stated.get("namespace", ""), **branch}
                 return msgspec.structs.replace(written, text=json.dumps(row))
-    raise no_rows(DEBEZIUM, mongodb=True)
+    raise mongodb_by_registry()
 
 
 def _candidate(
@@ -176,14 +182,32 @@ def _open_type(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
     if isinstance(kind, UnionType):
         branches = [branch for branch in kind.branches if not is_null(branch)]
         of_schema = [(schema, branch) for branch in branches]
-        return Composite(branches, lambda guesses: _widest_guess(guesses, of_schema), None)
+        return Composite(branches, lambda guesses: _union_guess(guesses, of_schema), None)
     if is_variable_decimal(schema, kind):
         return OWN_SCALE
+    if is_recursive(schema, kind):
+        return TypeGuess(pa.string(), "JSON, since the record contains itself")
     if isinstance(kind, NamedReference):
         return record(schema.records[kind.name].fields, f"the record {kind.name}")
     if isinstance(kind, ArrayType):
         return array(kind.items)
     return mapping(kind.values) if isinstance(kind, MapType) else _scalar(schema, kind)
+
+
+def _union_guess(
+    guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
+) -> TypeGuess:
+    """Returns the widest type of a union, or a struct of its members if no type takes all.
+
+    The arguments are those of `_widest_guess`.
+    """
+    widest = _widest_guess(guesses, branches)
+    names = [member_name(kind) for _, kind in branches]
+    # A column of both couldn't tell a plain text from a record's JSON.
+    is_one_kind = widest.type is not None and not any(is_recursive(*branch) for branch in branches)
+    if is_one_kind or not 1 < len(set(names)) == len(names) <= _MOST_MEMBERS:
+        return widest
+    return struct_of(zip(names, guesses, strict=True))
 
 
 def _widest_guess(
@@ -230,6 +254,8 @@ def _scalar(schema: AvroSchema, kind: AvroType) -> TypeGuess:
         return TypeGuess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
     if not isinstance(kind, PrimitiveType | FixedType):
         return TypeGuess(None, "it is always null")
+    if is_big_decimal(kind):
+        return OWN_SCALE
     if kind.logical is not None and kind.logical.name == "decimal":
         return _decimal(kind.logical)
     timed = [time for time in (pa.date32(), TIMESTAMP) if fits(schema, kind, time, None)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from windrow.ingest.formats.cdc.envelope import (
     CANAL,
     DATABASE,
     DEBEZIUM,
+    DMS,
+    FLATTENED,
     MAXWELL,
     SCHEMA,
     TABLE,
@@ -31,8 +33,10 @@ from windrow.ingest.infer.proposal import (
     Proposal,
     Setting,
     documents_of,
+    with_key,
 )
 from windrow.ingest.infer.stated_types import row_candidates, typed_candidates
+from windrow.ingest.schema.message_fields import FieldPath
 from windrow.ingest.settings.values import names_in
 
 ENVELOPES: Mapping[str, Envelope] = {
@@ -40,12 +44,16 @@ ENVELOPES: Mapping[str, Envelope] = {
     "debezium-json-schema-confluent": DEBEZIUM,
     "canal-json": CANAL,
     "maxwell-json": MAXWELL,
+    "dms-json": DMS,
 }
 """The formats of change data that can be recognised in sampled messages."""
 
 DEBEZIUM_JSON = {"debezium-json", "debezium-json-schema-confluent"}
 
-_MAXWELL = scalars(json_dialects.MAXWELL, texts=True)
+_DIALECTS = {
+    "maxwell-json": scalars(json_dialects.MAXWELL, texts=True),
+    "dms-json": scalars(json_dialects.EXACT, texts=True),
+}
 _NO_KEY = (
     "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table has"
     " each row once"
@@ -58,6 +66,24 @@ _KEY_OF_MESSAGES = (
     "the primary key is the messages' key: if the connector's `message.key.columns` makes it of"
     " other columns than the table's, rows replace others; then take `mode: append`"
 )
+_ADDED = ("__deleted", "__op", "__source_", "__ts_", "__table", "__lsn")
+"""Beginnings of the names of fields that Debezium's ExtractNewRecordState adds to a row."""
+_FLATTENED = (
+    "Debezium's ExtractNewRecordState has taken the rows out of their events: `__deleted`,"
+    " `__op: d` and tombstones are deletions, and with `delete.tombstone.handling.mode: drop` there"
+    " are none"
+)
+_TOMBSTONES = (
+    "a message without a value is only counted, because its key has its schema beside it: take"
+    " `delete.tombstone.handling.mode: rewrite`, or keys without a schema"
+)
+_WAL2JSON = (
+    *("xid", "timestamp", "origin", "lsn", "nextlsn", "schema", "table", "columns", "identity"),
+    *("pk", "transactional", "prefix", "content"),
+)
+"""Fields of wal2json's messages, in both of its forms, beside the change or the action."""
+_ID, _DOCUMENT = "id", "document"
+"""The field of MongoDB's keys, and the column for its documents."""
 _UPDATES = ("u", "UPDATE", "update")
 OTHER_TABLES = "a regular expression; rows of other tables are passed over"
 
@@ -69,34 +95,76 @@ class Event:
     Attributes:
         key: the message's key.
         envelope: the envelope.
+        tool: the envelope's form.
         schema: the schema in the message; None if the message has no schema.
     """
 
     key: bytes | None
     envelope: Document
+    tool: Envelope
     schema: Document | None = None
 
-    def change(self, envelope: Envelope) -> ChangeKind:
-        """Returns the kind of the change."""
-        if envelope.schema_change is not None and self.envelope.get(envelope.schema_change) is True:
+    @property
+    def change(self) -> ChangeKind:
+        """Kind of the change."""
+        tool, envelope = self.tool, self.envelope
+        if tool.schema_change is not None and envelope.get(tool.schema_change) is True:
             return ChangeKind.OTHER
-        return dict(envelope.words)[self.envelope[envelope.kind]]
+        if tool.deleted is not None and envelope.get(tool.deleted) == "true":
+            return ChangeKind.REMOVED
+        return next(
+            (change for word, change in tool.words if word == self.word), ChangeKind.UPDATED
+        )
+
+    @property
+    def word(self) -> Any:
+        """Word for the kind of the change; None if the event has none."""
+        return _at_path(self.envelope, self.tool.kind)
+
+
+def _at_path(document: Document, path: FieldPath) -> Any:
+    """Returns the value at a path of a document; None if there is none."""
+    value: Any = document
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
     """Returns the messages that are events of a format.
 
-    If some events have a schema in their message, only these are returned.
+    If some events have a schema in their message, only these are returned. Rows without an
+    envelope are returned if no event has one.
     """
     documents = documents_of(messages)
     wrapped = [
-        Event(key, event["payload"], event["schema"])
+        (key, event["payload"], event["schema"])
         for key, event in documents
-        if format_ == "debezium-json"
-        and _has_schema(event)
-        and _is_event(format_, event["payload"])
+        if format_ == "debezium-json" and _has_schema(event)
     ]
-    return wrapped or [Event(key, event) for key, event in documents if _is_event(format_, event)]
+    bare = [(key, event, None) for key, event in documents]
+    for tool in (ENVELOPES[format_], *([FLATTENED] if format_ in DEBEZIUM_JSON else [])):
+        for parts in (wrapped, bare):
+            events = [
+                Event(key, event, tool, schema)
+                for key, event, schema in parts
+                if (is_flattened(event) if tool.is_flat else _is_event(format_, event))
+            ]
+            if events:
+                return events
+    return []
+
+
+def is_flattened(names: Iterable[str]) -> bool:
+    """Returns whether a row has a field that Debezium's ExtractNewRecordState adds."""
+    return any(name.startswith(_ADDED) for name in names)
+
+
+def is_wal2json(document: Document) -> bool:
+    """Returns whether a document is a message of wal2json, whose rows are lists of columns."""
+    if isinstance(document.get("change"), list):
+        return document.keys() <= {"change", *_WAL2JSON}
+    return document.get("action") in [*"BCIUDTM"] and document.keys() <= {"action", *_WAL2JSON}
 
 
 def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
@@ -117,13 +185,14 @@ def _has_schema(event: Document) -> bool:
 _BESIDE = {
     "canal-json": {"isDdl", DATABASE, TABLE, CANAL.written},
     "maxwell-json": {DATABASE, TABLE, "ts"},
+    "dms-json": {"metadata"},
 }
 """Fields that every event has in addition to the kind of change."""
 
 
 def _is_event(format_: str, event: Document) -> bool:
     envelope = ENVELOPES[format_]
-    if event.get(envelope.kind) not in [word for word, _ in envelope.words]:
+    if _at_path(event, envelope.kind) not in [word for word, _ in envelope.words]:
         return False
     if format_ in DEBEZIUM_JSON:
         return isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
@@ -144,17 +213,19 @@ def propose_changes(
 
     Raises:
         SpecError: there are rows of several tables and `table` is None; there is no row of
-            `table`; or the rows are documents of MongoDB.
+            `table`.
     """
-    envelope = ENVELOPES[format_]
+    envelope = events[0].tool
     events, included = _choose_table(envelope, topic, events, table)
-    texts = any(isinstance(event.envelope.get(envelope.written), str) for event in events)
-    events = [event for event in events if changed_rows(envelope, event)]
+    texts = [event for event in events if isinstance(event.envelope.get(envelope.written), str)]
+    events = [event for event in events if changed_rows(event)]
+    if texts and not events and envelope.text_row is not None:
+        return _texts_as_rows(format_, texts, included)
     if not events:
-        raise no_rows(envelope, mongodb=texts and envelope.text_row is not None)
-    written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
+        raise no_rows(envelope)
+    written = [event for event in events if event.change is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
-    shared = key and _is_shared(envelope, key, events)
+    shared = key and _is_shared(key, events)
     key = () if shared else key
     counting = written if key else events
     candidates = _candidates(format_, counting)
@@ -170,21 +241,46 @@ def propose_changes(
         f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
         f" {format_count(len(counting), 'message')} of {envelope.tool}"
     )
-    return as_changes(Proposal(tuple(candidates), source, decode, hints), envelope, key)
+    proposal = Proposal(tuple(candidates), source, decode, hints)
+    if envelope.is_flat:
+        bare = not any(_has_schema(parse_document(event.key or b"") or {}) for event in events)
+        proposal = _as_flattened(proposal, key, "json" if bare else None)
+    return as_changes(proposal, envelope, key)
 
 
-def changes_of_schema(proposal: Proposal, of_key: Sequence[Candidate]) -> Proposal:
+def _as_flattened(proposal: Proposal, key: Sequence[str], key_format: str | None) -> Proposal:
+    """Returns a proposal for rows without an envelope, whose tombstones delete by their key.
+
+    Args:
+        proposal: the proposal for the rows.
+        key: the columns of the primary key; empty if it isn't known.
+        key_format: the format of the messages' keys; None if `decode.key` can't read them.
+    """
+    decode = {**proposal.decode, "flattened": Setting(True, "rows of ExtractNewRecordState")}
+    if key and key_format is not None:
+        by_key = {"format": key_format, "fields": list(key)}
+        decode["key"] = Setting(by_key, "a message without a value deletes the row of its key")
+    hints = (*proposal.hints, _FLATTENED, *((_TOMBSTONES,) if key and key_format is None else ()))
+    return replace(proposal, decode=decode, hints=hints)
+
+
+def changes_of_schema(
+    proposal: Proposal, of_key: Sequence[Candidate], *, flattened: bool
+) -> Proposal:
     """Proposes a table of the rows in Debezium's events, whose columns a schema gives.
 
     Args:
         proposal: the proposal for the row.
         of_key: the fields of the messages' key; empty if not every message has a key.
+        flattened: whether the rows have no envelope.
     """
     kinds = {candidate.name: candidate.guess.type for candidate in proposal.candidates}
     names = tuple(candidate.name for candidate in of_key)
     key = names if all(_may_be_key(kinds.get(name)) for name in names) else ()
-    hints = (_KEY_OF_MESSAGES,) if key else (_NO_KEY,)
-    return as_changes(replace(proposal, hints=hints), DEBEZIUM, key)
+    proposal = replace(proposal, hints=(_KEY_OF_MESSAGES,) if key else (_NO_KEY,))
+    if flattened:
+        proposal = _as_flattened(proposal, key, "avro-confluent")
+    return as_changes(proposal, FLATTENED if flattened else DEBEZIUM, key)
 
 
 def as_changes(proposal: Proposal, envelope: Envelope, key: tuple[str, ...]) -> Proposal:
@@ -198,9 +294,11 @@ def as_changes(proposal: Proposal, envelope: Envelope, key: tuple[str, ...]) -> 
         for candidate in proposal.candidates
     ]
     decode = dict(proposal.decode)
-    if not key:
-        kind = free_name(envelope.kind, candidates)
-        decode["envelope"] = Setting({kind: envelope.kind}, "the kind of the change")
+    if not key and not envelope.is_flat:
+        kind = free_name(envelope.kind[-1], candidates)
+        path = ".".join(envelope.kind)
+        others = decode["envelope"].value if "envelope" in decode else {}
+        decode["envelope"] = Setting({**others, kind: path}, "the kind of the change")
         candidates.append(
             Candidate(
                 kind,
@@ -213,17 +311,44 @@ def as_changes(proposal: Proposal, envelope: Envelope, key: tuple[str, ...]) -> 
     )
 
 
-def no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
-    """Returns the error for events without a row, or with rows that are texts."""
-    if mongodb:
-        return SpecError(
-            f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
-            " their columns are unknown",
-            "spec",
-            "Nothing was written. Let the connector unwrap them (transforms.unwrap.type:"
-            " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are"
-            " JSON objects, and can be inferred.",
-        )
+def _texts_as_rows(
+    format_: str, events: Sequence[Event], included: Mapping[str, Setting]
+) -> Proposal:
+    """Proposes a column for documents of MongoDB, which are texts, by their ids."""
+    envelope, keys = events[0].tool, [parse_document(event.key or b"") or {} for event in events]
+    key = (_ID,) if all(isinstance(key.get(_ID), str) for key in keys) else ()
+    text = TypeGuess(pa.string(), "the document in MongoDB's Extended JSON")
+    source = f"for {format_count(len(events), 'document')} of MongoDB"
+    decode = {
+        "format": Setting(format_),
+        **included,
+        **_forms(format_, events, ()),
+        "envelope": Setting({_DOCUMENT: envelope.written}, "the document, a text"),
+    }
+    proposal = Proposal((Candidate(_DOCUMENT, text, nullable=not key),), source, decode)
+    if key:
+        id_ = Candidate(_ID, TypeGuess(pa.string(), "the document's _id"), nullable=False)
+        proposal = with_key(proposal, [id_], "json")
+    else:
+        proposal = replace(proposal, hints=(_NO_KEY,))
+    return as_changes(proposal, envelope, key)
+
+
+def mongodb_by_registry() -> SpecError:
+    """Returns the error for events of MongoDB whose columns a registry would give."""
+    return SpecError(
+        "The events are Debezium's of MongoDB, whose documents are texts, so their columns are"
+        " unknown",
+        "spec",
+        "Nothing was written. Begin with a template (windrow init --topic TOPIC) that has the"
+        " document as a column, decode.envelope: {document: after}; or let the connector unwrap"
+        " the documents (transforms.unwrap.type:"
+        " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are rows.",
+    )
+
+
+def no_rows(envelope: Envelope) -> SpecError:
+    """Returns the error for events without a row."""
     return SpecError(
         f"The sampled {envelope.tool} events have no row, so the columns are unknown",
         "spec",
@@ -237,9 +362,7 @@ def _choose_table(
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
     """Returns the events of one table, and the settings that select this table."""
     named_events = [
-        (event, _names(envelope, event))
-        for event in events
-        if event.change(envelope) is not ChangeKind.OTHER
+        (event, _names(envelope, event)) for event in events if event.change is not ChangeKind.OTHER
     ]
     tables = Counter(".".join(names.values()) for _, names in named_events)
     if (requested_table is None and len(tables) > 1) or (
@@ -286,28 +409,25 @@ def _names(envelope: Envelope, event: Event) -> dict[str, str]:
     """Returns the names of an event's table: DATABASE and TABLE, or SCHEMA and TABLE."""
     names: dict[str, str] = {}
     for name, path in envelope.names:
-        value: Any = event.envelope
-        for field in path:
-            value = value.get(field) if isinstance(value, dict) else None
+        value = _at_path(event.envelope, path)
         if isinstance(value, str):
             names[name] = value
     return {name: text for name, text in names.items() if name != DATABASE or SCHEMA not in names}
 
 
-def changed_rows(envelope: Envelope, event: Event) -> list[Document]:
+def changed_rows(event: Event) -> list[Document]:
     """Returns the rows in an event."""
-    kind = event.change(envelope)
+    kind = event.change
     if kind in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
         return []
-    where = envelope.removed if kind is ChangeKind.REMOVED else envelope.written
-    image = event.envelope.get(where)
+    field = event.tool.removed if kind is ChangeKind.REMOVED else event.tool.written
+    image = event.envelope.get(field) if field else event.envelope
     return [row for row in (image if isinstance(image, list) else [image]) if isinstance(row, dict)]
 
 
 def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
     """Returns the columns of the changed rows, by types in the events or by the values."""
-    envelope = ENVELOPES[format_]
-    rows = [row for event in events for row in changed_rows(envelope, event)]
+    rows = [row for event in events for row in changed_rows(event)]
     if format_ in DEBEZIUM_JSON:
         stated = next(
             (event.schema for event in reversed(events) if event.schema is not None), None
@@ -315,11 +435,13 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
         if stated is None:
             return candidates_of(rows, STRICT)
         return add_passed_over(
-            row_candidates(stated, envelope.written), rows, "the newest event's schema lacks it"
+            row_candidates(stated, events[0].tool.written),
+            rows,
+            "the newest event's schema lacks it",
         )
     if format_ == "canal-json":
         return typed_candidates(rows, [event.envelope.get("mysqlType") for event in events])
-    return candidates_of(rows, _MAXWELL)
+    return candidates_of(rows, _DIALECTS[format_])
 
 
 def _forms(
@@ -337,10 +459,7 @@ def _forms(
 
 def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
     """Returns the columns that all events have as the key of their row; () if they differ."""
-    envelope = ENVELOPES[format_]
-    keys = {
-        _key_of(format_, event, row) for event in written for row in changed_rows(envelope, event)
-    }
+    keys = {_key_of(format_, event, row) for event in written for row in changed_rows(event)}
     (key,) = keys if len(keys) == 1 else [()]
     if not key:
         return ()
@@ -369,13 +488,13 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
     return tuple(key) if same else ()
 
 
-def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) -> bool:
+def _is_shared(key: Sequence[str], events: Sequence[Event]) -> bool:
     """Returns whether an inserted row has the key of a different row that exists already."""
     row_by_key = dict[str, Document]()
     for event in events:
-        removed = event.change(envelope) is ChangeKind.REMOVED
-        new = not removed and event.envelope[envelope.kind] not in _UPDATES
-        for row in changed_rows(envelope, event):
+        removed = event.change is ChangeKind.REMOVED
+        new = event.change is ChangeKind.WRITTEN and event.word not in _UPDATES
+        for row in changed_rows(event):
             row_key = repr([row.get(name) for name in key])
             if new and row_by_key.get(row_key, row) != row:
                 return True

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,10 +23,17 @@ from windrow.ingest.admin.peek import sample_topics
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError, UnreachableError, format_count
+from windrow.ingest.errors import SpecError, UnreachableError, format_count, join_first_few
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import omitted_fields, table_refusal
-from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, propose_changes
+from windrow.ingest.infer.change_events import (
+    ENVELOPES,
+    events_of,
+    is_flattened,
+    is_wal2json,
+    marks_of,
+    propose_changes,
+)
 from windrow.ingest.infer.csv_lines import propose_lines
 from windrow.ingest.infer.json_documents import parse_document
 from windrow.ingest.infer.pipeline_files import (
@@ -34,6 +42,7 @@ from windrow.ingest.infer.pipeline_files import (
     SPEC,
     class_lines,
     class_name,
+    reserved_names,
     schema_text,
     spec_text,
 )
@@ -51,13 +60,13 @@ from windrow.ingest.infer.proposal import (
 )
 from windrow.ingest.infer.registry_schemas import Framed, propose_by_registry, read_frames
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
+from windrow.ingest.infer.value_forms import ValueForms, recognise_forms, take_inside
 from windrow.ingest.model.grid import BATCH, at_or_before, cron, label_after
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schema_registry import SchemaRegistry, UsesSchemas
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.user_code import import_pandera
 from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 
 PLACEHOLDER = "my-topic"
@@ -158,15 +167,16 @@ def template(folder: Path, request: PipelineRequest, now: datetime) -> Begun:
         SpecError: one of the files exists, or an option is wrong. Nothing is written then.
         UnreachableError: the folder can't be written.
     """
-    _refuse_present(folder)
     name = _id(folder, request)
-    _as_spec(folder, name, request)
+    refuse_present(folder, SPEC, SCHEMA)
+    as_spec(folder, name, request)
     grid, start = _windows(request.grid, None, now)
     schema = schema_text(
         class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE
     )
     example = Proposal((), "", {"format": Setting("json")})
-    _write(folder, schema, spec_text(name, request, grid, start, _DELAY, example))
+    spec = spec_text(name, request, grid, start, _DELAY, example)
+    write_files(folder, {SCHEMA: schema, SPEC: spec})
     return Begun(
         name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now)
     )
@@ -191,9 +201,18 @@ def infer(
         UnreachableError: the cluster or the registry doesn't answer, or the folder
             can't be written.
     """
-    _refuse_present(folder)
+    refuse_present(folder, SPEC, SCHEMA)
+    inferred, schema, spec = draft(folder, request, max_messages, connect, now)
+    write_files(folder, {SCHEMA: schema, SPEC: spec})
+    return inferred
+
+
+def draft(
+    folder: Path, request: PipelineRequest, max_messages: int, connect: Connect, now: datetime
+) -> tuple[Inferred, str, str]:
+    """Returns what `infer` does, and the texts of the schema and of the spec; writes nothing."""
     name, topic = _id(folder, request), request.topic
-    asking = _as_spec(folder, name, request)
+    asking = as_spec(folder, name, request)
     registry = asking.stated_registry
     sample = sample_topics(*connect(asking), asking.source.selection(), max_messages)
     proposal = without_unusable(
@@ -208,7 +227,7 @@ def infer(
 
     def files(reached: PipelineRequest) -> tuple[str, str]:
         head = f"The columns of topic {topic}, {proposal.source}: change what you know better"
-        lines = class_lines(proposal.candidates, _reserved_names())
+        lines = class_lines(proposal.candidates, reserved_names())
         spec = spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
         return schema_text(class_name(name), head, lines), spec
 
@@ -223,8 +242,7 @@ def infer(
             registry,
             sample.messages,
         )
-    _write(folder, *files(resolved_request))
-    return Inferred(
+    inferred = Inferred(
         name,
         str(folder / SPEC),
         str(folder / SCHEMA),
@@ -245,6 +263,7 @@ def infer(
             *filter(None, (of_seconds(sample.begins),)),
         ),
     )
+    return inferred, *files(resolved_request)
 
 
 _ADVISED = ("set the type", "since 1970", "without an offset")
@@ -252,7 +271,6 @@ _ADVISED = ("set the type", "since 1970", "without an offset")
 _UNUSED = (
     "the schema registry won't be asked when windows are run: the messages can be read without it"
 )
-_FLATTENED = ("__deleted", "__op", "__source_", "__ts_", "__table", "__lsn")
 _CHANGES = (
     "the messages seem to be changes of rows, as Debezium's ExtractNewRecordState writes them"
     " (`__deleted`, `__op`, `__source_ts_ms`, or keys without a value): here each change is a row"
@@ -274,7 +292,7 @@ def _notes(proposal: Proposal, request: PipelineRequest, messages: pa.Table) -> 
     pairs = messages.select(["key", "value", "headers"]).to_pylist()
     deleted = any(pair["key"] and pair["value"] is None for pair in pairs)
     if not proposal.change_data and (
-        deleted or any(candidate.name.startswith(_FLATTENED) for candidate in proposal.candidates)
+        deleted or is_flattened(candidate.name for candidate in proposal.candidates)
     ):
         yield _CHANGES
     names = dict.fromkeys(header["key"] for pair in pairs for header in pair["headers"] or ())
@@ -295,25 +313,38 @@ def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None
     return None if start is None or label_after(grid, start) + DELAY > now else start
 
 
-def _refuse_present(folder: Path) -> None:
-    present = [str(folder / name) for name in (SPEC, SCHEMA) if (folder / name).exists()]
+def refuse_present(folder: Path, *names: str) -> None:
+    """Refuses files that exist, before anything is asked or written."""
+    present = [str(folder / name) for name in names if (folder / name).exists()]
     if present:
         raise SpecError(
-            f"{' and '.join(present)} {'exists' if len(present) == 1 else 'exist'} already",
+            f"{join_first_few(present)} {'exists' if len(present) == 1 else 'exist'} already",
             "spec",
             "Nothing was written. Name another folder, or move it away.",
         )
 
 
-def _write(folder: Path, schema: str, spec: str) -> None:
-    """Writes new files only. The spec is written last, so that a spec always has its schema."""
+def write_files(folder: Path, text_by_name: Mapping[str, str]) -> None:
+    """Writes new files only, and all of them or none; the spec comes last.
+
+    So a spec always has its schema, and the same command works after a full disk.
+
+    Raises:
+        SpecError: one of the files exists.
+        UnreachableError: the folder can't be written.
+    """
+    refuse_present(folder, *text_by_name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in ((SCHEMA, schema), (SPEC, spec)):
-            with (folder / name).open("x", encoding="utf-8") as file:
-                file.write(text)
+        with ExitStack() as new_files:
+            for name, text in text_by_name.items():
+                path = folder / name
+                with path.open("x", encoding="utf-8") as file:
+                    new_files.callback(path.unlink, missing_ok=True)
+                    file.write(text)
+            new_files.pop_all()
     except FileExistsError:
-        _refuse_present(folder)
+        refuse_present(folder, *text_by_name)
         raise SpecError(
             f"{folder} is no folder", "spec", "Name a folder, or a path where one can be made."
         ) from None
@@ -325,7 +356,7 @@ def _write(folder: Path, schema: str, spec: str) -> None:
         ) from error
 
 
-def _as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
+def as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
     """Makes a spec from the request, with short timeouts.
 
     Raises:
@@ -335,7 +366,7 @@ def _as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
     asks = {} if request.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
         "id": name,
-        "source": {**request.source, "topic": request.topic, **patience},
+        "source": {**request.source, **patience},
         "window": {"grid": BATCH},
         "decode": {"schema": "schema:Row", **asks},
         "sink": {"path": "data"},
@@ -409,11 +440,6 @@ def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.T
     return _Tried(rows, refused, fit, sum(decoded_batch.truncated for decoded_batch in decoded))
 
 
-def _reserved_names() -> frozenset[str]:
-    """Returns names that no field can have: names of the base class, and of the imports."""
-    return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
-
-
 def _windows(
     grid: str | None, begins: datetime | None, now: datetime
 ) -> tuple[str, datetime | None]:
@@ -465,8 +491,15 @@ def propose(
     ):
         return _refuse_unused(request, propose_by_registry(registry, topic, messages))
     _refuse_empty(topic, messages.num_rows, plain)
-    format_ = request.format or _recognise_format(topic, plain, framing)
-    return _refuse_unused(request, _propose_by_format(topic, format_, plain, request))
+    forms = ValueForms(plain, {})
+    if request.format in {None, "json"} and not framing.is_mostly_framed:
+        forms = recognise_forms(plain)
+    format_ = request.format or _recognise_format(topic, forms, framing)
+    if format_ == "json":
+        forms = take_inside(forms)
+    proposal = _propose_by_format(topic, format_, forms, request)
+    decode, hints = {**proposal.decode, **forms.settings}, (*proposal.hints, *forms.hints)
+    return _refuse_unused(request, replace(proposal, decode=decode, hints=hints))
 
 
 def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
@@ -481,9 +514,8 @@ def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> 
     ]
 
 
-def _recognise_format(
-    topic: str, messages: Sequence[KeyAndValue], framing: Framed
-) -> SampledFormat:
+def _recognise_format(topic: str, forms: ValueForms, framing: Framed) -> SampledFormat:
+    messages = forms.messages
     valued = [message for message in messages if message.value is not None]
     documents = len(documents_of(messages))
     if framing.is_mostly_framed:
@@ -496,7 +528,7 @@ def _recognise_format(
         )
         advice = (
             "Nothing was written. Name the registry that has it: --registry https://HOST:PORT, or"
-            " --cluster NAME, whose windrow.yaml names one."
+            " --cluster NAME, whose windrow.yaml names one (of AWS Glue with its region)."
         )
         raise SpecError(message, "spec", f"{advice} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
@@ -506,7 +538,7 @@ def _recognise_format(
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )
-    for format_ in ENVELOPES:
+    for format_ in () if "rows" in forms.settings else ENVELOPES:
         events = len(events_of(format_, messages))
         if events and events + marks_of(format_, messages) == documents:
             return next(name for name in get_args(SampledFormat) if name == format_)
@@ -517,14 +549,26 @@ def _recognise_format(
                 "spec",
                 f"Nothing was written. Say what they are: --format {format_}, or --format json.",
             )
+    if documents and all(is_wal2json(document) for _, document in documents_of(messages)):
+        raise SpecError(
+            f"The messages of topic {topic} are wal2json's, whose rows are lists of columns",
+            "spec",
+            "Nothing was written. No format makes rows of them: let Debezium read the database, or"
+            " keep each message as it is with --format json.",
+        )
     return "json"
 
 
 _BEGINS = (
     (b"\xef\xbb\xbf", "beginning with a byte-order mark, which JSON doesn't have"),
-    (b"\x1f\x8b", "compressed with gzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
     (b"[", "JSON arrays, and a row needs an object"),
+    (
+        b'"',
+        (
+            "texts inside JSON, as Connect's JsonConverter writes them, also for the outbox router:"
+            " with its StringConverter they are what the text is"
+        ),
+    ),
     (b"{", "beginning as JSON objects, several in a message or broken ones"),
 )
 
@@ -543,8 +587,9 @@ def _describe_others(valued: Sequence[KeyAndValue]) -> str:
 
 
 def _propose_by_format(
-    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], request: PipelineRequest
+    topic: str, format_: SampledFormat, forms: ValueForms, request: PipelineRequest
 ) -> Proposal:
+    messages = forms.messages
     keys = [message.key for message in messages if message.value is not None]
     valued = len(keys)
     if format_ == "csv":
@@ -564,7 +609,7 @@ def _propose_by_format(
         return propose_changes(format_, topic, events, request.table)
     if not documents_of(messages):
         raise _no_message_error(topic, valued, "JSON objects")
-    return propose_documents(format_, messages)
+    return propose_documents(format_, messages, forms.schema)
 
 
 def _no_message_error(topic: str, valued: int, kind: str) -> SpecError:

@@ -17,6 +17,7 @@ from windrow.ingest.infer.proposal import Proposal
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import instant
 from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.user_code import import_pandera
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"
 """Names of the two files."""
@@ -113,11 +114,11 @@ def _source(request: PipelineRequest, *, asks_registry: bool) -> Iterator[tuple[
 
 
 def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[str, str]]:
-    yield f"    format: {_flow(proposal.format)}", ""
+    yield f"    format: {flow(proposal.format)}", ""
     yield f"    schema: {SCHEMA}:{class_name}", "columns, types and rules"
     for name, setting in proposal.decode.items():
         if name != "format":
-            yield f"    {name}: {_flow(setting.value)}", setting.comment
+            yield f"    {name}: {flow(setting.value)}", setting.comment
     if not proposal.change_data:
         word = (
             "a message without a value;"
@@ -132,15 +133,15 @@ def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[s
 def _keyed(primary_key: Sequence[str]) -> Iterator[tuple[str, str]]:
     if primary_key:
         yield "    mode: upsert", "a row replaces the one with the same key; or append"
-        yield f"    primary_key: {_flow(list(primary_key))}", "goes with mode"
+        yield f"    primary_key: {flow(list(primary_key))}", "goes with mode"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """Returns a value as YAML on one line."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_flow(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
+        return f"{{{', '.join(f'{flow(name)}: {flow(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(flow, value))}]"
     if isinstance(value, str) and _UNQUOTED.fullmatch(value) and value.lower() not in _WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -174,7 +175,7 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"pl.Decimal({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
-        parts = ", ".join(f"{_quote(part.name)}: {type_text(part.type)}" for part in kind)
+        parts = ", ".join(f"{quote(part.name)}: {type_text(part.type)}" for part in kind)
         return f"pl.Struct({{{parts}}})"
     if pa.types.is_map(kind):
         return f'pl.List(pl.Struct({{"key": pl.String, "value": {type_text(kind.item_type)}}}))'
@@ -207,6 +208,11 @@ def _python_name(name: str, taken_names: set[str]) -> str:
     return free
 
 
+def reserved_names() -> frozenset[str]:
+    """Returns names that no field can have: names of the base class, and of the imports."""
+    return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
+
+
 def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tuple[str, ...]:
     """Returns the lines of the schema's class, one for each field.
 
@@ -228,7 +234,7 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
     metadata = metadata_text(candidate)
     options = [
-        *([] if name == candidate.name else [f"alias={_quote(candidate.name)}"]),
+        *([] if name == candidate.name else [f"alias={quote(candidate.name)}"]),
         *(["nullable=True"] if candidate.nullable else []),
         *([f"metadata={metadata}"] if metadata else []),
     ]
@@ -246,7 +252,7 @@ def _comment(*parts: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def _quote(name: str) -> str:
+def quote(name: str) -> str:
     """Quotes a printable name with double quotes, like a formatter of Python code."""
     return json.dumps(name, ensure_ascii=False)
 

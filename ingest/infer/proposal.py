@@ -29,6 +29,7 @@ from windrow.ingest.infer.json_documents import (
     parse_document,
     parse_json,
 )
+from windrow.ingest.infer.stated_types import row_candidates
 from windrow.ingest.settings.templates import has_template
 
 Document = Mapping[str, Any]
@@ -99,18 +100,24 @@ def documents_of(messages: Sequence[KeyAndValue]) -> list[tuple[bytes | None, Do
     ]
 
 
-def propose_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
-    """Proposes the fields of JSON documents and of their keys."""
+def propose_documents(
+    format_: str, messages: Sequence[KeyAndValue], schema: Mapping[str, Any] | None = None
+) -> Proposal:
+    """Proposes the fields of JSON documents and of their keys.
+
+    Args:
+        format_: the format.
+        messages: the messages.
+        schema: the schema that Connect wrote beside the documents; None if there is none.
+    """
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
-    candidates = candidates_of(documents)
+    candidates = candidates_of(documents) if schema is None else row_candidates(schema, "")
     has_non_numeric = any(
         word in message.value for message in messages for word in _WORDS if message.value
     )
     hints = []
-    if all(parsed_document.keys() == {"schema", "payload"} for parsed_document in documents):
-        hints.append(_CONNECT)
-    if keys_are_data(documents):
+    if schema is None and keys_are_data(documents):
         hints.append(
             f"the names of the {format_count(len(candidates), 'field')} seem to be data:"
             f" {_AS_ENTRIES}"
@@ -132,11 +139,6 @@ def propose_one_column(format_: str, messages: int) -> Proposal:
     return Proposal((candidate,), source, {"format": Setting(format_)})
 
 
-_CONNECT = (
-    "each message has its schema beside its payload, as Kafka Connect writes them: with"
-    " schemas.enable: false in the converter the payload's fields are columns (`windrow help"
-    " formats` says how its dates and decimals are read)"
-)
 _AS_ENTRIES = (
     "with --format string the table has each document as a text, to be taken apart after it"
 )

@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from windrow.ingest.formats.confluent.payloads import message_at
 from windrow.ingest.formats.protobuf.descriptors import comments_at, compiled_text
-from windrow.ingest.formats.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
+from windrow.ingest.formats.protobuf.fields import (
+    TYPES,
+    is_json,
+    is_map,
+    is_timestamp,
+    is_wrapper,
+)
 from windrow.ingest.infer.candidates import (
     LONGEST,
     Candidate,
@@ -112,6 +118,8 @@ def _single_type(field: Any) -> TypeGuess | Composite:
         return _enum(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
     if is_timestamp(inner):
         return TypeGuess(TIMESTAMP)
+    if is_json(inner):
+        return TypeGuess(pa.string(), "JSON")
     if is_wrapper(inner):
         return Composite([inner.fields_by_name["value"]], lambda guesses: guesses[0], None)
     return record(((part.name, part) for part in inner.fields), f"the message {inner.full_name}")

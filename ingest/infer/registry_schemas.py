@@ -18,7 +18,7 @@ from windrow.ingest.formats.confluent.frame import Frame, frames_of
 from windrow.ingest.formats.confluent.payloads import message_at
 from windrow.ingest.infer.avro import avro_candidates, roots_of, row_of_envelope
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
-from windrow.ingest.infer.change_events import OTHER_TABLES, changes_of_schema
+from windrow.ingest.infer.change_events import OTHER_TABLES, changes_of_schema, is_flattened
 from windrow.ingest.infer.json_documents import parse_document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import Proposal, Setting, with_key, with_keys, without_key
@@ -122,10 +122,12 @@ def propose_by_registry(registry: SchemaRegistry, topic: str, messages: pa.Table
         else "the schema of the registry"
     )
     proposal = Proposal(tuple(candidates), f"from {schema_origin}, id {schema.id}", decode)
-    if schema.kind == "AVRO" and row_of_envelope(schema) is not None:
-        decode = {"format": Setting(EVENTS), **_table(schema, topic)}
+    flattened = is_flattened(candidate.name for candidate in candidates)
+    if schema.kind == "AVRO" and (flattened or row_of_envelope(schema) is not None):
+        table = {} if flattened else _table(schema, topic)
+        proposal = replace(proposal, decode={"format": Setting(EVENTS), **table})
         of_key = _key_candidates(registry, topic, messages)
-        return changes_of_schema(replace(proposal, decode=decode), of_key)
+        return changes_of_schema(proposal, of_key, flattened=flattened)
     return _with_key(registry, topic, messages, proposal)
 
 

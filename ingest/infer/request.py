@@ -21,6 +21,7 @@ SampledFormat = Literal[
     "debezium-json-schema-confluent",
     "canal-json",
     "maxwell-json",
+    "dms-json",
 ]
 """Formats whose columns can be inferred from sampled messages, without a schema."""
 
@@ -29,7 +30,7 @@ class PipelineRequest(msgspec.Struct, frozen=True):
     """Topic of a new pipeline, its cluster, and hints.
 
     Attributes:
-        topic: the topic.
+        topic: the topic, or a pattern of several.
         bootstrap: the bootstrap servers.
         cluster: the cluster's name in a windrow.yaml; None to use `bootstrap`.
         registry: the URL of a schema registry; None if there is none.
@@ -52,10 +53,13 @@ class PipelineRequest(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> dict[str, Any]:
-        """Settings of a spec's `source` for the cluster and the registry."""
+        """Settings of a spec's `source` for the topics, the cluster and the registry."""
+        from windrow.ingest.config.source import is_pattern  # imported here, as it takes long
+
         reached: dict[str, Any] = (
             {"bootstrap_servers": self.bootstrap}
             if self.cluster is None
             else {"cluster": self.cluster}
         )
+        reached["topic_pattern" if is_pattern(self.topic) else "topic"] = self.topic
         return reached if self.registry is None else {**reached, "registry": {"url": self.registry}}

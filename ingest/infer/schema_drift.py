@@ -39,6 +39,12 @@ from windrow.ingest.infer.change_events import ENVELOPES, changed_rows, events_o
 from windrow.ingest.infer.csv_lines import rows_in
 from windrow.ingest.infer.json_documents import candidates_of, parse_document
 from windrow.ingest.infer.json_schema import json_candidates
+from windrow.ingest.infer.model_update import (
+    ENTRIES,
+    ModelChange,
+    find_changes,
+    without_nulls,
+)
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
 from windrow.ingest.infer.registry_schemas import (
@@ -57,11 +63,13 @@ from windrow.ingest.ports.schema_registry import SchemaRegistry
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.sinks.kind import SinkSection
 
 _SHOWN = 5
+_UPDATE = "windrow infer --update SPEC adds fields"
 _KEEPS = (
     "A Struct keeps the parts that it names (names that are data want a List of key and value), a"
-    " Float64 the digits that a double has (more want a Decimal)."
+    f" Float64 the digits that a double has (more want a Decimal). {_UPDATE} to Structs."
 )
 _FIX = "Fix the schema, or the producer."
 _BATCH = 4096
@@ -132,7 +140,7 @@ def check(
         SpecError: the topic doesn't exist, or the model can't be used.
         UnreachableError: the cluster doesn't answer.
     """
-    spec, columns = pipeline.spec, pipeline.decoder().columns
+    spec, columns = pipeline.spec, _columns_of(pipeline)
     sample = sample_topics(
         pipeline.broker, pipeline.reader, selection, max_messages, spec.source.on_removed
     )
@@ -156,6 +164,21 @@ def check(
             for subject in subjects_of(spec.decode, columns, topic):
                 findings += _of_registry(registry, subject, messages, unusable)
     return DriftReport(spec.id, sampled, fitting, refused, tuple(findings))
+
+
+def _columns_of(pipeline: Pipeline) -> Columns:
+    """Returns the columns of the pipeline's model.
+
+    Raises:
+        SpecError: there are several models.
+    """
+    if pipeline.spec.route_specs:
+        raise SpecError(
+            "windrow infer compares one schema with a topic, and here each table has its own",
+            "spec",
+            "Write a spec for one of the tables, with its decode, and check that one.",
+        )
+    return pipeline.decoder().columns
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
@@ -288,13 +311,17 @@ def documents_in(
 ) -> list[Document]:
     """Returns the sampled JSON objects or CSV lines whose fields become columns.
 
-    Returns an empty list for any other format.
+    Returns an empty list for any other format, and for rows inside other objects or codecs.
     """
+    if getattr(section, "codecs", ()) or getattr(section, "rows", None):
+        return []
+    if any(column.paths for column in columns.columns):
+        return []
     is_framed = section.format.endswith("json-schema-confluent")
     values = read_frames(messages, part).values if is_framed else messages.column(part).to_pylist()
     if section.format in ENVELOPES:
         events = events_of(section.format, [KeyAndValue(None, value) for value in values])
-        return [row for event in events for row in changed_rows(ENVELOPES[section.format], event)]
+        return [row for event in events for row in changed_rows(event)]
     if isinstance(section, CsvOptions):
         names = [column.name for column in columns.columns]
         lines = rows_in(values, section.encoding(Path(), "").dialect, len(names))
@@ -317,6 +344,7 @@ class Subject:
         format: the format of the keys or values.
         payloads: the kind of the payloads.
         columns: the columns that come from the keys or values.
+        flattened: whether values are rows that have no envelope any more.
     """
 
     name: str
@@ -325,6 +353,7 @@ class Subject:
     format: str
     payloads: Payloads
     columns: Columns
+    flattened: bool = False
 
 
 def names_schemas(section: FormatSection) -> bool:
@@ -349,7 +378,15 @@ def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterato
     for part, options, of_part in parts:
         if options.format in _BY_SCHEMA:
             for name in options.subjects(part).of(topic):
-                yield Subject(name, topic, part, options.format, options.payloads(), of_part)
+                yield Subject(
+                    name,
+                    topic,
+                    part,
+                    options.format,
+                    options.payloads(),
+                    of_part,
+                    getattr(options, "flattened", False),
+                )
 
 
 def _of_registry(
@@ -378,28 +415,110 @@ def compare_schema(
         unusable: returns why a field can't be a column.
     """
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
-    if FORMATS[schema.kind] != subject.format.removeprefix("debezium-"):
-        message = (
-            f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is"
-            f" {subject.format}"
-        )
-        yield Finding("wrong", "registry", message, "Fix decode.format.")
+    candidates = _candidates_of_subject(schema, subject, messages)
+    if isinstance(candidates, Finding):
+        yield candidates
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
-    if subject.format == EVENTS:
-        row = row_of_envelope(schema)
-        if row is None:
-            yield Finding("info", "registry", f"{name[0].upper()}{name[1:]} is no change event's")
-            return
-        schema = row
-    candidates = candidates_of_schema(schema, messages, subject.part)
     columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
-    stated = json_candidates(schema) if schema.kind == "JSON" else candidates
+    row = _row_schema(schema, subject) or schema
+    stated = json_candidates(row) if row.kind == "JSON" else candidates
     example_document = example(struct_type(stated))
-    misfits = subject.payloads.misfits(schema, path, columns, example_document)
+    misfits = subject.payloads.misfits(row, path, columns, example_document)
     yield from compare_fields(
         name, "registry", candidates, columns, misfits, unusable, [example_document]
     )
+
+
+def _row_schema(schema: WriterSchema, subject: Subject) -> WriterSchema | None:
+    """Returns the schema of rows, also inside an envelope; None if it is no change event's."""
+    is_envelope = subject.format == EVENTS and not subject.flattened
+    return row_of_envelope(schema) if is_envelope else schema
+
+
+def _candidates_of_subject(
+    schema: WriterSchema, subject: Subject, messages: pa.Table
+) -> list[Candidate] | Finding:
+    """Returns the fields of a subject's newest schema, or the reason why it has none."""
+    name = f"Schema id {schema.id} (the newest of subject {subject.name})"
+    if FORMATS[schema.kind] != subject.format.removeprefix("debezium-"):
+        message = f"{name} is of kind {schema.kind}, and the spec's format is {subject.format}"
+        return Finding("wrong", "registry", message, "Fix decode.format.")
+    row = _row_schema(schema, subject)
+    if row is None:
+        return Finding("info", "registry", f"{name} is no change event's")
+    return candidates_of_schema(row, messages, subject.part)
+
+
+def find_model_changes(
+    pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, max_messages: int
+) -> list[ModelChange]:
+    """Returns the changes by which the model takes the fields of the newest messages and schemas.
+
+    The pipeline's table takes each of them with its next window. Types that a registry
+    states come before those that values suggest.
+
+    Args:
+        pipeline: the pipeline.
+        selection: the topics.
+        registry: the registry of the topics' schemas; None if there is none.
+        max_messages: the number of newest messages of each topic-partition that are sampled.
+
+    Raises:
+        SpecError: the topic doesn't exist, or the model can't be used.
+        UnreachableError: the cluster or the registry doesn't answer.
+    """
+    spec, columns = pipeline.spec, _columns_of(pipeline)
+    sample = sample_topics(
+        pipeline.broker, pipeline.reader, selection, max_messages, spec.source.on_removed
+    )
+    messages = sample.messages
+    changes: list[ModelChange] = []
+    if registry is not None:
+        for topic in sample.topics:
+            topic_messages = messages.filter(pc.equal(messages.column("topic"), topic))
+            for subject in subjects_of(spec.decode, columns, topic):
+                if subject.part == "value":
+                    changes += _changes_by_registry(registry, subject, topic_messages)
+    of_envelope = spec.decode.envelope if isinstance(spec.decode, ChangeSection) else ()
+    of_value = _without(spec.decode.part.of(columns), of_envelope)
+    if not isinstance(spec.decode, CsvOptions):
+        sampled = map(without_nulls, documents_in(spec.decode, messages, "value", of_value))
+        documents = [document for document in sampled if document is not None]
+        changes += find_changes(of_value, candidates_of(documents), documents)
+    unusable = column_refusal(
+        columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
+    )
+    change_by_path = dict[tuple[str, ...], ModelChange]()
+    for change in changes:
+        known = change_by_path.get(change.path)
+        is_refused = len(change.path) == 1 and change.old is None and unusable(change.candidate)
+        if (
+            not is_refused
+            and _is_taken(change, spec.sink)
+            and (known is None or change.widens(known))
+        ):
+            change_by_path[change.path] = change
+    return list(change_by_path.values())
+
+
+def _changes_by_registry(
+    registry: SchemaRegistry, subject: Subject, messages: pa.Table
+) -> Iterator[ModelChange]:
+    """Yields the changes by which the columns take the fields of a subject's newest schema."""
+    for schema in registry.of_subject(subject.name, 1):
+        candidates = _candidates_of_subject(schema, subject, messages)
+        if not isinstance(candidates, Finding):
+            names = {candidate.name for candidate in candidates}
+            yield from find_changes(subject.columns.as_written(names).columns, candidates, None)
+
+
+def _is_taken(change: ModelChange, sink: SinkSection) -> bool:
+    """Returns whether a table takes the change with its next window, by `sink.evolve`."""
+    evolve = getattr(sink, "evolve", "add_columns")
+    is_rewrite = change.old is not None or (sink.kind == "delta" and ENTRIES in change.path)
+    grows = evolve != "none" and getattr(sink, "format", "") != "csv"
+    return evolve == "widen" or (grows and not is_rewrite)
 
 
 def compare_fields(
@@ -461,4 +580,4 @@ def _column_of(candidate: Candidate, unusable: Refuses) -> str:
         return f"It can't be a column: {reason}"
     options = metadata_text(candidate)
     metadata = f"; with metadata={options}" if options else ""
-    return f"It could be a column, nullable: {type_text(kind)}{metadata}"
+    return f"It could be a column, nullable: {type_text(kind)}{metadata} ({_UPDATE})"

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.shared.connect_types import (
     CONNECT_DECIMAL,
     ISO_DATE,
     LOGICAL_TYPES,
+    VARIABLE_DECIMAL,
     ZONED,
     json_form,
 )
@@ -55,12 +55,13 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
 
     Args:
         schema: Kafka Connect's schema in the message.
-        image: the field of the event that has the row.
+        image: the field of the event that has the row; "" if the event itself is the row.
 
     Raises:
         SpecError: the schema doesn't describe the row.
     """
-    row = next((part for part in _fields(schema) if part.get("field") == image), {})
+    rows = _fields(schema) if image else [{**schema, "field": image}]
+    row = next((part for part in rows if part.get("field") == image), {})
     fields = [part for part in _fields(row) if isinstance(part.get("field"), str)]
     if not fields:
         raise SpecError(

@@ -29,6 +29,7 @@ from windrow.ingest.kafka.error_codes import (
     UNSEEN,
     is_login_refused,
     lacks_token,
+    login_advice,
     untrusted,
 )
 from windrow.ingest.kafka.rights import Right, lacking_error
@@ -265,7 +266,7 @@ class Questions:
             return SpecError(
                 f"The cluster refused the login: {text}",
                 "plan",
-                f"Check the sasl.* and ssl.* properties {WHERE_TO_SET}.",
+                login_advice(text, f"Check the sasl.* and ssl.* properties {WHERE_TO_SET}."),
                 topic,
             )
         rejected = self._certificate_error
@@ -292,7 +293,9 @@ class Questions:
             LOGIN_ADVICE
             if lacks_token(reason)
             else "Check that a Kafka broker listens there, can be reached, and speaks the client's"
-            " security.protocol (PLAINTEXT if none is set); then try again.",
+            " security.protocol (PLAINTEXT if none is set); then try again. A broker that asks for"
+            " TLS or a login ends other connections: write both under client of a cluster in a"
+            " windrow.yaml (windrow help logins).",
             topic,
         )
 

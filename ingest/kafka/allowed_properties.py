@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from windrow.ingest.kafka.oauth import TokenSource
@@ -91,6 +92,16 @@ def _text(value: object) -> Value:
     return value
 
 
+ABSOLUTE = "must name its file by an absolute path, the same on every machine"
+
+
+def _path(value: object) -> Value:
+    path = _text(value)
+    if not PurePosixPath(str(path)).is_absolute() and path != "probe":  # librdkafka looks for it
+        raise ValueError(ABSOLUTE)
+    return path
+
+
 _BYTES_MAX = 1_000_000_000
 
 ALLOWED: Mapping[str, Property] = MappingProxyType(
@@ -123,17 +134,17 @@ ALLOWED: Mapping[str, Property] = MappingProxyType(
         "sasl.password": Property(_text, secret=True),
         "sasl.username": Property(_text),
         "security.protocol": Property(_choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-        "ssl.ca.location": Property(_text),
+        "ssl.ca.location": Property(_path),
         "ssl.ca.pem": Property(_text),
-        "ssl.certificate.location": Property(_text),
+        "ssl.certificate.location": Property(_path),
         "ssl.certificate.pem": Property(_text),
         "ssl.cipher.suites": Property(_text),
-        "ssl.crl.location": Property(_text),
+        "ssl.crl.location": Property(_path),
         "ssl.curves.list": Property(_text),
-        "ssl.key.location": Property(_text),
+        "ssl.key.location": Property(_path),
         "ssl.key.password": Property(_text, secret=True),
         "ssl.key.pem": Property(_text, secret=True),
-        "ssl.keystore.location": Property(_text),
+        "ssl.keystore.location": Property(_path),
         "ssl.keystore.password": Property(_text, secret=True),
         "ssl.sigalgs.list": Property(_text),
         # how much is fetched ahead

@@ -18,6 +18,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # un
 
 from windrow.ingest.errors import (
     DataLossError,
+    RefusedError,
     SpecError,
     UnreachableError,
     format_count,
@@ -32,6 +33,7 @@ from windrow.ingest.kafka.error_codes import (
     OCCUPIED,
     PASSING,
     UNKNOWN,
+    UNREADABLE,
     is_truncation,
 )
 from windrow.ingest.kafka.rights import Right, lacking_error, lacks
@@ -420,6 +422,7 @@ class KafkaBroker:
 
         Raises:
             DataLossError: the messages from the offset on are gone.
+            RefusedError: a batch can't be unpacked.
             SpecError: this client may not read the topic, or the topic doesn't exist.
             UnreachableError: the stable end is below the stop, or the patience is over.
         """
@@ -439,6 +442,15 @@ class KafkaBroker:
             )
         if error is not None and code in LOST_OFFSETS:
             raise _lost_error(tp, offset, self._questions.scrub(error.str()))
+        if error is not None and code in UNREADABLE:
+            raise RefusedError(
+                f"The client can't read any further: {self._questions.scrub(error.str())}",
+                "plan",
+                "Nothing was committed. Look at this offset with Kafka's own tools.",
+                tp.topic,
+                tp.partition,
+                offset,
+            )
         if error is not None and code not in PASSING | UNKNOWN | {END}:
             raise self._read_error("timestamps", tp, error)
         if quiet >= self._questions.patience:

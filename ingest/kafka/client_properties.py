@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import (
+    ABSOLUTE,
     ALLOWED,
     DEFAULTS,
     FORCED,
@@ -24,7 +25,7 @@ from windrow.ingest.kafka.allowed_properties import (
 )
 from windrow.ingest.kafka.oauth import login_properties
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.settings.logins import Login, parse_login
+from windrow.ingest.settings.logins import Login, parse_login, to_mapping
 from windrow.ingest.settings.secrets import InFile, Secret, masked, read
 
 Recipe = Mapping[str, Value | Secret | Login]
@@ -122,8 +123,13 @@ def reveal_secrets(recipe: Recipe) -> dict[str, Value]:
 
 
 def scrub(text: str, properties: Mapping[str, Any]) -> str:
-    """Removes the secrets that a text of librdkafka might quote."""
-    return masked(text, [str(value) for name, value in properties.items() if name in _SECRETS])
+    """Removes the secrets that a text of librdkafka might quote, and makes it one line.
+
+    A broker or a provider of tokens may have written it, as a page of HTML or with characters
+    that move a terminal's cursor.
+    """
+    shown = masked(text, [str(value) for name, value in properties.items() if name in _SECRETS])
+    return " ".join("".join(c if c.isprintable() else " " for c in shown).split())
 
 
 def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret | Login]:
@@ -152,10 +158,11 @@ def _problem(name: str, value: object) -> str | None:
         )
     if name == OAUTH:
         try:
-            parse_login(value)
+            login = parse_login(value)
         except ValueError as wrong:
             return f"{name} {wrong}"
-        return None
+        relative = next(_relative_files(to_mapping(login)), None)
+        return relative and f"{name} {ABSOLUTE}: {relative}"
     if name in ALLOWED and isinstance(value, Secret):
         return _reference_problem(name, value)
     if name in ALLOWED:
@@ -175,12 +182,21 @@ def _problem(name: str, value: object) -> str | None:
     )
 
 
+def _relative_files(login: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the settings of a login that name a file by a relative path."""
+    for name, value in login.items():
+        if isinstance(value, Mapping) and name != "extensions":
+            yield from (f"{name}.{inner}" for inner in _relative_files(value))
+        elif name in {"ca", "file", "token_file"} and not PurePosixPath(str(value)).is_absolute():
+            yield name
+
+
 def _reference_problem(name: str, secret: Secret) -> str | None:
     """Returns why a property can't have this reference as its value; None if it can."""
     if not ALLOWED[name].secret:
         return f"{name} is no secret: write its value, or a template"
     if isinstance(secret, InFile) and not PurePosixPath(secret.path).is_absolute():
-        return f"{name} must name its file by an absolute path, the same on every machine"
+        return f"{name} {ABSOLUTE}"
     return None
 
 
@@ -205,9 +221,15 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
             )
     by_token, login = mechanism == "OAUTHBEARER", {"sasl.username", "sasl.password"} & user.keys()
     needed_names = (OAUTH,) if by_token else ("sasl.username", "sasl.password")
-    missing = [name for name in ("sasl.mechanism", *needed_names) if name not in user]
+    missing = [name for name in needed_names if name not in user]
+    if sasl and not mechanism:
+        conflicts.append(
+            "security.protocol asks for SASL and needs sasl.mechanism too: OAUTHBEARER with"
+            f" {OAUTH} for tokens, or PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 with sasl.username and"
+            " sasl.password (windrow help logins)"
+        )
     # another mechanism is an error by itself, and may need neither
-    if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
+    if sasl and missing and mechanism in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
         conflicts.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if sasl and missing and by_token:
         conflicts.append(

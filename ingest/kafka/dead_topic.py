@@ -13,7 +13,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, Win
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.client_properties import admin_properties
-from windrow.ingest.kafka.error_codes import UNKNOWN
+from windrow.ingest.kafka.error_codes import UNKNOWN, login_advice
 from windrow.ingest.kafka.producers import (
     MESSAGE_LIMIT,
     MessageProducer,
@@ -129,7 +129,8 @@ class KafkaDeadTopic:
         advice = "The window is committed. Run it again: that publishes them."
         if error.kind == "denied":
             right = Right("Write", "topic", self._topic)
-            return SpecError(message, "commit", f"{advice} First: {right.grant(self._bootstrap)}")
+            grant = f"{advice} First: {right.grant(self._bootstrap)}"
+            return SpecError(message, "commit", login_advice(error.text, grant))
         return UnreachableError(message, "commit", advice)
 
     def _questions(self) -> Questions:

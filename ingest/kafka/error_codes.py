@@ -115,6 +115,9 @@ LOST_OFFSETS = frozenset(
 )
 """A consumer's offset is not in the log, or not under the leader epoch given with it."""
 
+UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
+"""A batch that the log has can't be unpacked, or is damaged."""
+
 END = KafkaError._PARTITION_EOF
 """A consumer has reached the end of the log; under read_committed, the stable end."""
 
@@ -147,23 +150,39 @@ def untrusted(text: str) -> bool:
     return _UNTRUSTED.search(text) is not None and not lacks_token(text)
 
 
-_LOGIN_AGAIN_TOO_SOON = (
+_PASSING_LOGINS = re.compile(
     "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL state"
+    "|mechanism handshake failed: Local: Broker transport failure"
 )
-"""Words of an error that passes: a broker takes one login a second (KIP-368), and a token that ends
-within that second makes the client log in again. Other logins meet it where a listener has none."""
+"""Words of a login's errors that pass by themselves.
+
+A broker takes one login a second (KIP-368), and a token that ends within that second makes the
+client log in again; other logins meet this where a listener has none. Or the connection broke
+before the broker answered.
+"""
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
 """librdkafka's words for a login by token that has no token."""
 
 LOGIN_ADVICE = (
-    "Look at client.oauth of the cluster in the windrow.yaml: where its tokens are from must"
-    " answer, here and where tasks run."
+    "Look at client.oauth of the cluster in the windrow.yaml (windrow help logins): here and where"
+    " tasks run, what its tokens are from must answer, be trusted (ca), accept this client, and"
+    " give tokens that are for this cluster and haven't expired."
 )
 
 
 def lacks_token(text: str) -> bool:
     """Returns whether an error says that there is no token for the login."""
     return _NO_TOKEN in text
+
+
+def login_advice(text: str, other_login: str) -> str:
+    """Returns what to do about a login that was refused.
+
+    Args:
+        text: the text of the error.
+        other_login: what to do if it wasn't a login by token.
+    """
+    return LOGIN_ADVICE if lacks_token(text) or '"invalid_token"' in text else other_login
 
 
 def is_login_refused(error: KafkaError) -> bool:
@@ -175,7 +194,7 @@ def is_login_refused(error: KafkaError) -> bool:
     text = error.str()
     return (
         error.code() in LOGIN
-        and _LOGIN_AGAIN_TOO_SOON not in text
+        and not _PASSING_LOGINS.search(text)
         and (not lacks_token(text) or '"error"' in text)
     )
 

@@ -28,6 +28,7 @@ from windrow.ingest.kafka.error_codes import (
     MISSING_TOPIC,
     is_denied,
     lacks_token,
+    login_advice,
     untrusted,
 )
 from windrow.ingest.kafka.rights import Right, lacking_error
@@ -145,9 +146,9 @@ def denied_error(split: Split, error: KafkaError, properties: Mapping[str, Any])
         return lacking_error(rights, str(bootstrap), "read", split.topic, split.partition)
     reason = scrub(error.str(), properties)
     message = f"the cluster refuses to let this client read: {reason}"
-    advice = "Check the credentials."
+    advice = login_advice(reason, "Check the credentials.")
     if lacks_token(reason):
-        message, advice = f"the login has no token where the task runs: {reason}", LOGIN_ADVICE
+        message = f"the login has no token where the task runs: {reason}"
     elif untrusted(reason):
         message = f"the TLS certificate is not accepted where the task runs: {reason}"
         advice = (

@@ -7,9 +7,11 @@ With OIDC and on Azure, librdkafka asks for tokens itself. For the other logins 
 from __future__ import annotations
 
 import base64
+import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +23,13 @@ from windrow.ingest.settings.secrets import Secret, claimed_expiry, read
 
 _SETTING = "client.oauth"
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora, Amazon Linux
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # macOS
+)
+"""Files with the certificates that a system trusts."""
 _MSK_SECONDS = 900
 """Lifetime of a token for MSK, the longest that it takes."""
 
@@ -63,8 +72,20 @@ def login_properties(login: Login) -> Mapping[str, str | TokenSource]:
         "extensions": ",".join(f"{name}={value}" for name, value in login.extensions.items()),
         **(_azure(login) if isinstance(login, AzureLogin) else _oidc(login)),
     }
-    ca = {"https.ca.location": login.ca} if isinstance(login, OidcLogin) and login.ca else {}
-    return {f"sasl.oauthbearer.{name}": str(text) for name, text in properties.items() if text} | ca
+    ca = (login.ca or _system_ca()) if isinstance(login, OidcLogin) else None
+    return {f"sasl.oauthbearer.{name}": str(text) for name, text in properties.items() if text} | (
+        {"https.ca.location": ca} if ca else {}
+    )
+
+
+def _system_ca() -> str | None:
+    """Returns the file with the certificates that this system trusts; None if there is none.
+
+    The curl in confluent-kafka's wheel knows Red Hat's file alone, and neither a folder nor
+    OpenSSL's variables.
+    """
+    files = (ssl.get_default_verify_paths().cafile, *_CA_FILES)
+    return next((file for file in files if file and Path(file).is_file()), None)
 
 
 def _oidc(login: OidcLogin) -> Mapping[str, object]:

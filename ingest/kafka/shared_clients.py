@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
@@ -142,10 +142,16 @@ def create_client(
 ) -> T:
     """Makes a client whose errors go to `on_error`, and whose log goes to `LOG`.
 
+    librdkafka 2.16 ends the process if its own client of a provider of tokens meets certificates
+    or keys that it can't use. So a client without a login tries them first.
+
     Raises:
         SpecError: the properties can't be used.
     """
     try:
+        if "sasl.oauthbearer.method" in properties:
+            tls = {name: value for name, value in properties.items() if name.startswith("ssl.")}
+            Producer({"security.protocol": "SSL", "logger": LOG, **tls})
         return client(dict(properties) | {"error_cb": on_error, "logger": LOG})
     except KafkaException as why:
         text = scrub(why.args[0].str(), properties)

@@ -12,6 +12,7 @@ own connection.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -185,11 +186,23 @@ class Database:
             ) from error
 
     def refuse_lacking(self) -> None:
-        """Refuses a user of a server who lacks a privilege, by the privileges' names.
+        """Refuses a user of a server who lacks a privilege, or of a file who may not write it.
+
+        Writes nothing.
 
         Raises:
             SpecError: the user lacks privileges; the error has the statements that grant them.
+            UnreachableError: the file can't be written, or can't be made.
         """
+        if self.file is not None:
+            folder = self.file.parent
+            makes_folder = folder.name == OWN_FOLDER and not folder.exists()
+            nearest = folder.parent if makes_folder else folder
+            writable = self.file if self.file.exists() else nearest
+            with self._explain_errors():
+                os.scandir(nearest).close()  # an error, unless it is a folder
+                if not os.access(writable, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if lacking := self._find_lacking():
             raise self._lacking_error(lacking)
 

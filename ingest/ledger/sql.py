@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -71,10 +71,16 @@ class SqlLedger:
     """
 
     database: Database
+    makes_identity: bool = field(default=True, kw_only=True)
+
+    def without_writes(self) -> SqlLedger:
+        return replace(self, makes_identity=False)
 
     def identity(self) -> str:
         with self._read_entries(ITSELF) as entries:
             identity = entries.get(IDENTITY, ONLY)
+        if identity is None and not self.makes_identity:
+            return "without an id yet"
         if identity is None:
             with self.writing(ITSELF) as entries:
                 identity = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)

@@ -203,9 +203,10 @@ def labels_between(grid: str, start: datetime, upto: datetime) -> list[datetime]
     return list(_until(grid, start, upto))
 
 
-def some_labels(grid: str) -> list[datetime]:
+@lru_cache(maxsize=8)
+def some_labels(grid: str) -> tuple[datetime, ...]:
     """Returns the first labels since 2024: a thousand, or fewer if 20 years have fewer."""
-    return list(islice(_until(grid, _SAMPLE, _SAMPLE + timedelta(days=20 * 365)), 1000))
+    return tuple(islice(_until(grid, _SAMPLE, _SAMPLE + timedelta(days=20 * 365)), 1000))
 
 
 def shortest_window(grid: str) -> timedelta:

@@ -59,6 +59,11 @@ METADATA: Mapping[str, MetadataColumn] = {
         "int32", "the leader epoch in which the message was appended to the log"
     ),
     "key": MetadataColumn("binary", "the message's key, as bytes"),
+    "value": MetadataColumn(
+        "binary",
+        "the message's value, as bytes, also what the schema doesn't name; only the first row of a"
+        " message has it; null for a tombstone",
+    ),
     "value-size": MetadataColumn(
         "int64", "the length of the message's value in bytes; null for a tombstone"
     ),

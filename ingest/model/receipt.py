@@ -115,12 +115,17 @@ class SplitCounts(msgspec.Struct, frozen=True):
             topic.
         reasons: the number of dead letters by reason.
         first_dead: offset and reason of the first few dead letters.
-        late: messages with timestamps before the window's hours.
-        early: messages with timestamps after the window's hours.
-        late_by: the late messages by the key of the window whose hours have their
-            timestamps. The earliest key also counts all messages before it.
-        min_timestamp: the earliest timestamp of a message.
-        max_timestamp: the latest timestamp of a message.
+        late: messages with times before the window's hours. Which time counts is said by
+            `Receipt.event_time`.
+        early: messages with times after the window's hours.
+        late_by: the late messages by the key of the window whose hours have their times.
+            The earliest key also counts all messages before it.
+        min_timestamp: the earliest time of a message.
+        max_timestamp: the latest time of a message.
+        late_stamps: messages that the broker stamped before the window's hours, if `late`
+            counts event times; else None.
+        latest_event: the latest event time before the window's end, without the broker's
+            timestamps; None if no message has one.
         diverged: True if the log was truncated below `start` after `start` was frozen, and
             grew again before `stop` was frozen. The new messages below `start` are in no
             window.
@@ -164,12 +169,19 @@ class SplitCounts(msgspec.Struct, frozen=True):
     lookups: tuple[LookedUp, ...] = ()
     ignored: int = 0
     ignored_fields: tuple[tuple[str, int], ...] = ()
+    late_stamps: int | None = None
+    latest_event: datetime | None = None
 
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
         """Returns the counts of a split without messages, with the reader's position at its end."""
         range_ = (split.topic, split.partition, split.start, split.stop, split.stop)
         return cls(*range_, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
+
+    @property
+    def stamped_late(self) -> int:
+        """The messages that the broker stamped before the window's hours."""
+        return self.late if self.late_stamps is None else self.late_stamps
 
     @property
     def missing(self) -> int:
@@ -278,6 +290,14 @@ class Receipt(msgspec.Struct, frozen=True):
             in this window. These offsets are in no window.
         pins: the version that each lookup asked.
         stop: the end of the pipeline's micro-batches, if they have one.
+        event_time: the column whose values are the times of the messages, in the counts of
+            late and early messages; None: these are the broker's timestamps.
+        files: the number of files of rows that the window's tasks staged. It is greater than
+            the number of splits if the table is partitioned by columns, or if rows go to
+            several tables. A dead-letter replay keeps it.
+        expired_at: when the maintenance removed the window's rows from the table because of
+            their age; None: they are there. The counts and the attempt are those of the
+            generation that wrote the rows.
 
     Example:
         import windrow
@@ -311,6 +331,9 @@ class Receipt(msgspec.Struct, frozen=True):
     passed_over: int = 0
     pins: tuple[Pin, ...] = ()
     stop: FrozenStop | None = None
+    event_time: str | None = None
+    files: int = 0
+    expired_at: datetime | None = None
 
     def __post_init__(self) -> None:
         """Checks that the digest is the plan's."""
@@ -321,6 +344,34 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def window(self) -> Window:
         return self.plan.window
+
+    @property
+    def table_rows(self) -> int:
+        """The number of the window's rows in a table to which rows are only appended."""
+        return self.counts.rows if self.expired_at is None else 0
+
+    @property
+    def rows_generation(self) -> int:
+        """The generation that wrote the rows. The next one may have removed them for their age."""
+        return self.generation - (self.expired_at is not None)
+
+    @property
+    def aging_since(self) -> datetime:
+        """The instant from which the age of the rows counts.
+
+        It is the window's end. A micro-batch has no hours, and counts from its commit.
+        """
+        return self.staged_at if self.window.span is None else self.window.span[1]
+
+    def without_rows(self, expired_at: datetime) -> Receipt:
+        """Returns the receipt of the generation that removes the rows for their age."""
+        splits = tuple(
+            msgspec.structs.replace(split, checksums=Checksums(dead=split.checksums.dead))
+            for split in self.splits
+        )
+        return msgspec.structs.replace(
+            self, generation=self.generation + 1, splits=splits, expired_at=expired_at
+        )
 
     @property
     def adjacent_windows(self) -> tuple[Window | None, Window]:

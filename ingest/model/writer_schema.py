@@ -9,12 +9,15 @@ import msgspec
 MOST_CHARACTERS = 1 << 20
 """The maximum size of a schema with all its references, in characters. A larger one is refused."""
 
+GLUE = "glue-"
+"""Beginning of the id of a schema in AWS Glue; the UUID of the schema's version follows."""
+
 
 class WriterSchema(msgspec.Struct, frozen=True):
     """A schema with all schemas that it refers to. An id always means the same schema.
 
     Attributes:
-        id: the id in messages: a number or a GUID of the registry.
+        id: the id in messages: a number or a GUID of the registry, or an id of AWS Glue.
         kind: `AVRO`, `PROTOBUF` or `JSON`.
         text: the text of the schema.
         references: name and text of each schema that it refers to. A schema comes after

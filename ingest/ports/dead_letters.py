@@ -6,7 +6,6 @@ It is separate from the sink, so that each sink can be combined with each store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import Protocol
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow as pa
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
-from windrow.ingest.ports.sink import StagerFactory
+from windrow.ingest.ports.sink import Maintained, Maintenance, StagerFactory
 
 REASONS = pa.schema(
     [
@@ -122,18 +121,42 @@ class DeadLetters(Protocol):
             OutcomeUnknownError, UnreachableError: as `commit`.
         """
 
+    def expire(self, window: Window, attempt: str) -> bool:
+        """Removes all dead letters of a window, and notes that those of an attempt are expired.
+
+        If another attempt has left dead letters since, they stay, and nothing is noted.
+        Idempotent.
+
+        Args:
+            window: the window.
+            attempt: the attempt that the window's receipt names.
+
+        Returns:
+            Whether they are expired.
+
+        Raises:
+            OutcomeUnknownError, UnreachableError: as `commit`.
+        """
+
+    def is_expired(self, window: Window, attempt: str) -> bool:
+        """Returns whether a note says that an attempt's dead letters are expired.
+
+        Raises:
+            UnreachableError: the note can't be read.
+        """
+
     def restore(self, *, dry_run: bool) -> bool:
         """Writes the records of the attempts with dead letters again, if the store has lost them.
 
-        Two facts can't be restored: the newest attempt of each window, and the dead letters
-        that were published. All of them count as not published.
+        Three facts can't be restored: the newest attempt of each window, and the dead letters
+        that were published or are expired. All of them count as not published and not expired.
 
         Returns:
             Whether the records were lost.
         """
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """Removes staged files that no commit names.
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
+        """Joins small files, expires old versions, and removes files that nobody needs.
 
-        It keeps the promises of `ports.sink.Sink.sweep`.
+        It keeps the promises of `ports.sink.Sink.maintain`.
         """

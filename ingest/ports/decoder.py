@@ -130,6 +130,8 @@ class Decoded:
         lookups: counts of the transforms' lookups for these messages.
         ignored: messages with fields that have no column. A message may be in several of these
             parts, and may have been refused.
+        rest: for each row, the fields of its message that have no column, as a text. Only
+            transforms get it. None if the spec doesn't keep these fields.
     """
 
     rows: pa.RecordBatch
@@ -145,6 +147,7 @@ class Decoded:
     cut: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     lookups: tuple[LookedUp, ...] = ()
     ignored: tuple[Ignored, ...] = ()
+    rest: pa.StringArray | None = None
 
     @property
     def ignoring(self) -> npt.NDArray[np.int64]:
@@ -200,9 +203,16 @@ class Decoded:
                 ascending.
         """
         old_rows = pa.array(made_from, pa.int64())
-        unavailable = None if self.unavailable is None else self.unavailable.take(old_rows)
+        unavailable, rest = (
+            None if beside_rows is None else beside_rows.take(old_rows)
+            for beside_rows in (self.unavailable, self.rest)
+        )
         changed = replace(
-            self, rows=rows, row_index=self.row_index.take(old_rows), unavailable=unavailable
+            self,
+            rows=rows,
+            row_index=self.row_index.take(old_rows),
+            unavailable=unavailable,
+            rest=rest,
         )
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
@@ -256,8 +266,9 @@ class Decoded:
             if self.deletes is None
             else self.deletes.filter(~np.isin(self.deletes.index.to_numpy(), dead))
         )
-        unavailable = (
-            None if self.unavailable is None else self.unavailable.filter(pa.array(kept_mask))
+        unavailable, rest = (
+            None if beside_rows is None else beside_rows.filter(pa.array(kept_mask))
+            for beside_rows in (self.unavailable, self.rest)
         )
         return replace(
             self,
@@ -269,6 +280,7 @@ class Decoded:
             dead_detail=dead_detail,
             deletes=deletes,
             unavailable=unavailable,
+            rest=rest,
         )
 
 

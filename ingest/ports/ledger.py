@@ -28,6 +28,9 @@ class Ledger(Protocol):
     def identity(self) -> str:
         """Returns the ledger's random id, made once."""
 
+    def without_writes(self) -> Ledger:
+        """Returns the same ledger, whose `identity` doesn't make an id, but says so."""
+
     def refuse_unwritable(self) -> None:
         """Checks whether this user may write to the ledger, if its database tells that.
 

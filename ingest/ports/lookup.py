@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from windrow.ingest.errors import check_output
-from windrow.ingest.ports.transform import Transform
+
+T = TypeVar("T")
 
 MOST_BYTES = 256 << 20
 """Limits of a worker's memory: a table that a lookup holds, and the answers that it keeps.
 
 Each of the two has this limit.
 """
+
+PIN_ANEW = (
+    " The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
+    " fresh_lookups: true) it is pinned anew, to the newest one."
+)
+"""The advice about a version that a window can't use."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,28 @@ class SearchedSource(LookupSource, Protocol):
 
 
 @runtime_checkable
+class KeepsVersions(Protocol):
+    """A source that keeps older versions for some time."""
+
+    def replaced_at(self, version: str) -> datetime | None:
+        """Returns when a newer version replaced this one; None if that isn't known.
+
+        It is None for the newest version.
+
+        Raises:
+            RefusedError: the version can't be read any more.
+            SpecError, UnreachableError: as `LookupSource.version`.
+        """
+
+
+@runtime_checkable
 class LooksUp(Protocol):
-    """A transform with lookups."""
+    """A transform with lookups, or a decoder that has such transforms."""
 
     def sources(self) -> Mapping[str, LookupSource]:
         """Returns the source of each of its lookups, by the lookup's name."""
 
-    def pinned(self, versions: Mapping[str, str]) -> Transform:
+    def pinned(self, versions: Mapping[str, str]) -> Any:
         """Returns this transform, with a version for each of its lookups.
 
         A lookup that has no version asks for the newest.
@@ -148,16 +171,16 @@ def version_of(source: LookupSource) -> str:
     return check_output(source, source.version(), str)
 
 
-def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:
-    """Returns the source of each lookup of some transforms, by the lookup's name."""
+def sources_of(parts: Iterable[object]) -> Mapping[str, LookupSource]:
+    """Returns the source of each lookup of some transforms or decoders, by the lookup's name."""
     return {
         name: source
-        for transform in transforms
-        if isinstance(transform, LooksUp)
-        for name, source in transform.sources().items()
+        for part in parts
+        if isinstance(part, LooksUp)
+        for name, source in part.sources().items()
     }
 
 
-def pinned(transform: Transform, versions: Mapping[str, str]) -> Transform:
-    """Returns the transform, with versions for its lookups, by their names."""
-    return transform.pinned(versions) if isinstance(transform, LooksUp) else transform
+def pinned(part: T, versions: Mapping[str, str]) -> T:
+    """Returns a transform or decoder, with versions for its lookups, by their names."""
+    return part.pinned(versions) if isinstance(part, LooksUp) else part

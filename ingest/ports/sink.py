@@ -5,7 +5,7 @@ Executors stage rows; then the driver commits data and receipt in one operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, Protocol, runtime_checkable
@@ -71,7 +71,7 @@ class Stager(Protocol):
         """Closes the files; returns the committables, with a count and a checksum."""
 
     def discard(self) -> None:
-        """Closes without a result, after a failure. `Sink.sweep` removes the staged files."""
+        """Closes without a result, after a failure. `Sink.maintain` removes the staged files."""
 
 
 @runtime_checkable
@@ -333,6 +333,18 @@ class PublishedAudit(Protocol):
         """
 
 
+@runtime_checkable
+class KeyedTablesAudit(Protocol):
+    """Further questions of verification, to several tables of which some have a primary key."""
+
+    @property
+    def keyed_tables(self) -> Sequence[Audit]:
+        """The tables with a primary key. The group's own answers leave out their rows."""
+
+    def less_keyed(self, receipt: Receipt) -> Receipt:
+        """Returns a window's receipt without the rows and deletes of the keyed tables."""
+
+
 class ProgressFolder(Protocol):
     """A folder for small files in which workers note how far they have read. Picklable.
 
@@ -353,7 +365,7 @@ class ProgressFolder(Protocol):
         """Opens a file for writing. An existing file is overwritten."""
 
     def remove(self, path: str) -> None:
-        """Deletes a file, if it exists. `Sink.sweep` removes files that weren't deleted."""
+        """Deletes a file, if it exists. `Sink.maintain` removes files that weren't deleted."""
 
 
 @runtime_checkable
@@ -391,6 +403,58 @@ class TableGroup(Protocol):
 
         The table with the receipts is left out. None for a table that doesn't exist.
         """
+
+
+class Maintenance(msgspec.Struct, frozen=True):
+    """The limits of a table's maintenance.
+
+    Attributes:
+        keep_files: the grace period of files that nobody needs.
+        keep_versions: how long older versions of the table can be read; None for as long as the
+            table's other writers keep them.
+        file_size: the size up to which files of one partition are joined, in bytes; 0 joins none.
+        keep_rows: how long rows stay (`Receipt.aging_since`); None for ever.
+    """
+
+    keep_files: timedelta
+    keep_versions: timedelta | None = None
+    file_size: int = 0
+    keep_rows: timedelta | None = None
+
+
+class Maintained(msgspec.Struct, frozen=True):
+    """The changes of a table by its maintenance.
+
+    Attributes:
+        joined_files: the number of files whose rows are in larger files now.
+        new_files: the number of these larger files.
+        expired_versions: the number of older versions that can't be read any more.
+        expired_dead_letters: the number of dead letters that were removed for their age.
+        expired_rows: the number of rows that were removed for the age of their windows.
+        removed_files: the URIs of the removed files.
+    """
+
+    joined_files: int = 0
+    new_files: int = 0
+    expired_versions: int = 0
+    expired_dead_letters: int = 0
+    expired_rows: int = 0
+    removed_files: tuple[str, ...] = ()
+
+    @classmethod
+    def sum(cls, parts: Iterable[Maintained]) -> Maintained:
+        """Returns the changes of several tables together."""
+        total = cls()
+        for part in parts:
+            total = cls(
+                total.joined_files + part.joined_files,
+                total.new_files + part.new_files,
+                total.expired_versions + part.expired_versions,
+                total.expired_dead_letters + part.expired_dead_letters,
+                total.expired_rows + part.expired_rows,
+                total.removed_files + part.removed_files,
+            )
+        return total
 
 
 class Sink(Protocol):
@@ -554,20 +618,26 @@ class Sink(Protocol):
     def audit(self) -> Audit:
         """Returns the questions that verification asks."""
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """Removes staged files that no commit names, if they are older than a grace period.
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
+        """Joins small files, expires rows and old versions, and removes files that nobody needs.
+
+        The rows that don't expire stay the same, and so do their receipts. A kind without such
+        files or versions only removes the files that attempts have staged and no commit names.
+
+        Rows expire with their whole window, by a commit that writes its next generation
+        (`Receipt.without_rows`). A sink whose windows can't expire ignores this limit, and its
+        section of a spec refuses it.
 
         A removed file can't be committed any more: neither by an attempt that is still running,
         nor by a commit that was sent and not answered. Such an attempt is refused at its
         commit, and its window can be run again.
 
         Args:
-            older_than: the grace period.
-            dry_run: remove nothing.
-
-        Returns:
-            The removed files; with `dry_run`, the files that would be removed.
+            settings: the limits.
+            dry_run: change nothing.
 
         Raises:
+            RefusedError: another process maintains the table, or a file of it can't be read.
             ValueError: the grace period is shorter than a run may take to stage.
+            UnreachableError: the table can't be reached; the steps before are done.
         """

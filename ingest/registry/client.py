@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from windrow.ingest.call_limits import TooLargeError
 from windrow.ingest.errors import (
     RefusedError,
     SpecError,
@@ -30,7 +31,7 @@ from windrow.ingest.errors import (
     require_extra,
     to_printable,
 )
-from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.model.writer_schema import GLUE, MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.logins import OidcLogin
 from windrow.ingest.settings.secrets import Secret, masked, read
 from windrow.ingest.waiting import waiting_for
@@ -131,6 +132,8 @@ class Registry:
         oauth: the provider of such tokens.
         logical_cluster: id of the registry, for Confluent Cloud with a token.
         identity_pool: id of the identity pool, for Confluent Cloud with a token.
+        region: the region of AWS Glue Schema Registry, whose API is at `url`; None for
+            Confluent's API.
     """
 
     url: str
@@ -147,12 +150,26 @@ class Registry:
     oauth: OidcLogin | None = field(default=None, repr=False)
     logical_cluster: str | None = None
     identity_pool: str | None = None
+    region: str | None = None
 
     def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
-        return _Requests(self).of_subject(subject, limit)
+        """Returns the schemas of a subject, as `SchemaRegistry` says; AWS Glue has no subjects."""
+        return [] if self.region is not None else _Requests(self).of_subject(subject, limit)
 
     def schema(self, id_: str) -> WriterSchema | None:
-        return _Requests(self).schema(id_)
+        """Returns the schema with an id, as `SchemaRegistry` says.
+
+        Only AWS Glue has ids that begin with `GLUE`, and has no others.
+        """
+        if self.region is None:
+            return None if id_.startswith(GLUE) else _Requests(self).schema(id_)
+        if not id_.startswith(GLUE):
+            return None
+        with require_extra("registry", "AWS Glue can't be asked"):
+            from windrow.ingest.registry.sessions import schema_of_glue
+        return schema_of_glue(
+            id_, self.url, self.region, ca=self.ca, timeout=self.timeout, retries=self.retries
+        )
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
         """Returns the id of a schema that the registry has under a subject.
@@ -292,6 +309,12 @@ class _Requests:
     """
 
     def __init__(self, registry: Registry) -> None:
+        if registry.region is not None:
+            raise SpecError(
+                f"AWS Glue at {registry.url} is only asked for schemas, and never given any",
+                "setup",
+                "Set sink.registry to a registry with Confluent's API, or write another format.",
+            )
         self._stated: Registry | None = registry
         self._registry = registry.reveal()
         self._client = client_of(self._registry, os.getpid())
@@ -460,8 +483,6 @@ class _Requests:
         # an optional dependency, loaded only when it is used
         import httpx2
         from confluent_kafka.schema_registry import SchemaRegistryError
-
-        from windrow.ingest.registry.sessions import TooLargeError
 
         if time.monotonic() > self._until:
             raise self._no_answer(request, _TIME_UP)

@@ -1,4 +1,4 @@
-"""Sessions of httpx2 with limits of size and time, and tokens from a registry's provider.
+"""Sessions of httpx2 with limits of size and time, for tokens of a provider and AWS Glue's schemas.
 
 confluent-kafka's client of registries has neither limits, nor a CA of the provider's own.
 
@@ -12,7 +12,7 @@ import math
 import ssl
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import httpx2
@@ -20,13 +20,16 @@ import msgspec
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import OAuth2Client
 
+from windrow.ingest.call_limits import TooLargeError
 from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     describe_connection_error,
+    require_extra,
     to_printable,
 )
 from windrow.ingest.http_timeouts import TimedBackend, start_try
+from windrow.ingest.model.writer_schema import GLUE, MOST_CHARACTERS, WriterSchema
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.logins import OidcLogin
 from windrow.ingest.settings.secrets import KeptSecrets, masked, read
@@ -38,10 +41,6 @@ MOST_BYTES = 4 << 20
 That is more than the longest schema's characters: the schema is JSON inside JSON, so each
 quote has a backslash, or is written as six characters.
 """
-
-
-class TooLargeError(Exception):
-    """An answer is larger than any that is needed."""
 
 
 def limit_session(session: Any, seconds: float) -> None:
@@ -153,3 +152,122 @@ def _request_token(login: OidcLogin, timeout: float) -> _Answer:
 
 def _refuse_redirect(response: httpx2.Response) -> httpx2.Response:
     return response.raise_for_status() if response.is_redirect else response
+
+
+# --------------------------------------------------------------------------------------------------
+
+_REFUSED = {
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "IncompleteSignatureException",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "UnrecognizedClientException",
+}
+"""The types of errors that asking again doesn't end, because Glue doesn't know the caller."""
+
+
+class _Version(msgspec.Struct, rename="pascal"):
+    """The answer with a version of a schema."""
+
+    schema_definition: str
+    data_format: Literal["AVRO", "JSON", "PROTOBUF"]
+
+
+def schema_of_glue(
+    id_: str, url: str, region: str, *, ca: str | None, timeout: float, retries: int
+) -> WriterSchema | None:
+    """Returns a schema of AWS Glue Schema Registry; None if Glue doesn't have it.
+
+    Args:
+        id_: the schema's id: `GLUE`, and the UUID of the schema's version.
+        url: the address of Glue's API.
+        region: its region.
+        ca: a file of the certificates to trust; None: the system's certificates.
+        timeout: how long one try may take, in seconds.
+        retries: how often a request is repeated if another try may succeed.
+
+    Raises:
+        SpecError: no credentials are found, or they aren't allowed to ask.
+        UnreachableError: Glue doesn't answer, or its answer is unusable.
+    """
+    request = f"AWS Glue at {url} was asked for schema id {id_}"
+    body = msgspec.json.encode({"SchemaVersionId": id_.removeprefix(GLUE)})
+
+    def ask() -> WriterSchema | None:
+        headers = _signed_headers(f"{url}/", region, body)
+        try:
+            with (
+                waiting_for(f"AWS Glue at {url}"),
+                httpx2.Client(
+                    verify=ssl.create_default_context(cafile=ca) if ca else True, timeout=timeout
+                ) as session,
+            ):
+                limit_session(session, timeout)
+                answer = session.post(f"{url}/", content=body, headers=headers)
+            if answer.status_code == 200:
+                version = msgspec.json.decode(answer.content, type=_Version)
+                if len(version.schema_definition) <= MOST_CHARACTERS:
+                    return WriterSchema(id_, version.data_format, version.schema_definition)
+                reason = f"a schema of more than {MOST_CHARACTERS:,} characters"
+            else:
+                # A type may have a namespace before it.
+                document = msgspec.json.decode(answer.content, type=dict[str, Any])
+                reason = str(document.get("__type", answer.status_code)).rpartition("#")[2]
+        except (msgspec.MsgspecError, TooLargeError) as error:
+            reason = f"an unusable answer ({type(error).__name__})"
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            reason = f"no answer ({describe_connection_error(error)})"
+        if reason == "EntityNotFoundException":
+            return None
+        if reason in _REFUSED:
+            raise SpecError(
+                f"{request}, and refused: {reason}",
+                "spec",
+                "Allow glue:GetSchemaVersion to the role or the user whose credentials windrow's"
+                " processes find, and check source.registry.region. Nothing was committed.",
+            )
+        raise UnreachableError(
+            f"{request}: {to_printable(reason)}",
+            "decode",
+            "Check source.registry, and that Glue can be reached. Nothing was committed; run the"
+            " window again.",
+        )
+
+    return retry(
+        ask,
+        lambda error: isinstance(error, UnreachableError),
+        islice(growing_waits(math.inf), retries),
+    )
+
+
+def _signed_headers(url: str, region: str, body: bytes) -> dict[str, str]:
+    """Returns the headers of a request, signed with the credentials that this process finds.
+
+    Raises:
+        SpecError: botocore isn't installed, or finds no credentials.
+    """
+    with require_extra("s3", "a request to AWS Glue can't be signed"):
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.session import Session
+    credentials: Any = Session().get_credentials()
+    if credentials is None:
+        raise SpecError(
+            "no AWS credentials are found in this process, and requests to AWS Glue are signed with"
+            " them",
+            "spec",
+            "Give the process a role or a profile, as for any program of AWS. Spark's workers need"
+            " it too.",
+        )
+    request = AWSRequest(
+        "POST",
+        url,
+        data=body,
+        headers={
+            "Content-Type": "application/x-amz-json-1.1",
+            "X-Amz-Target": "AWSGlue.GetSchemaVersion",
+        },
+    )
+    SigV4Auth(credentials.get_frozen_credentials(), "glue", region).add_auth(request)
+    return dict(request.headers)

@@ -39,7 +39,7 @@ from windrow.ingest.settings.values import (
 
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")
 
-_SENT = {"password": "password", "token": "token", "oauth": "token"}
+_SENT = {"password": "password", "token": "token", "oauth": "token", "region": "signature"}
 """The ways to sign in, and the secret that each sends."""
 
 
@@ -106,6 +106,13 @@ class _RegistryAddress(Section):
     )
     identity_pool: Annotated[Text | None, Values("a name")] = Field(
         default=None, description="Of Confluent Cloud with a token: the id of the identity pool."
+    )
+    region: Annotated[Text | None, Values("a region of AWS")] = Field(
+        default=None,
+        description=(
+            "Of AWS Glue Schema Registry: its region. `url` is then the address of Glue's API, and"
+            " requests are signed with the credentials of AWS that each process finds."
+        ),
     )
 
 
@@ -175,6 +182,7 @@ def registry_of(
         registry.oauth and _in_folder(registry.oauth, folder),
         registry.logical_cluster,
         registry.identity_pool,
+        registry.region,
     )
 
 

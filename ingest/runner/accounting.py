@@ -22,7 +22,7 @@ from windrow.ingest.errors import (
     RefusedError,
     format_count,
 )
-from windrow.ingest.model.boundary import TopicPartition, label_text
+from windrow.ingest.model.boundary import TopicPartition, instant, label_text
 from windrow.ingest.model.lookup import merge_parts
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts, Staged
@@ -349,6 +349,25 @@ def refuse_undoing(replaced: Receipt) -> None:
             "plan",
             "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far"
             " as they are refused; replay those then.",
+        )
+
+
+def refuse_expired(committed: Receipt) -> None:
+    """Refuses another generation of a window whose rows have expired.
+
+    Raises:
+        RefusedError: they have; the advice says how to read the window nevertheless.
+    """
+    if committed.expired_at is not None:
+        key = committed.window.key
+        raise RefusedError(
+            f"The rows of window {key} were older than maintain.keep_rows, and were removed at"
+            f" {instant(committed.expired_at)}",
+            "plan",
+            f"Nothing was read. windrow replay SPEC --window {key} --bring-back reads the window"
+            " again, if the topic still has its messages (in Dagster bring_back: true, with"
+            " on_committed: replace). The next maintenance removes the rows again, unless"
+            " maintain.keep_rows is longer by then.",
         )
 
 

@@ -14,7 +14,7 @@ a changed spec        for a lookup that is new or has another source, the curren
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from functools import cache
 import msgspec
 
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.ledger_records import PoisonPill
@@ -32,14 +32,20 @@ from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Committed, Staged
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.ports.engine import DataFrameEngine
-from windrow.ingest.ports.lookup import pinned, sources_of, version_of
+from windrow.ingest.ports.lookup import (
+    PIN_ANEW,
+    KeepsVersions,
+    LookupSource,
+    pinned,
+    version_of,
+)
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.dataframe_transform import dataframe_work
+from windrow.ingest.runner.message_times import LateBins
 from windrow.ingest.runner.pickling import pickle_task
 from windrow.ingest.runner.progress import ReadProgress
-from windrow.ingest.runner.task import LateBins, SplitTask
+from windrow.ingest.runner.task import SplitTask
 
 TOGETHER = 64
 """Largest number of windows that are looked up, planned and kept in memory together."""
@@ -193,9 +199,8 @@ def results_of(
     with ExitStack() as open_lookups:
         engine, function = pipeline.engine, pipeline.dataframe_transform
         versions = _open_lookups(pipeline, job, open_lookups, len(splits))
-        transform = pipeline.transform()
         tasks = [
-            _task(pipeline, attempt, pinned(transform, attempt_versions), progress)
+            _task(pipeline, attempt, attempt_versions, progress)
             for attempt, attempt_versions in zip(job, versions, strict=True)
         ]
         if function is None:
@@ -219,8 +224,7 @@ def open_task(pipeline: Pipeline, attempt: Attempt) -> Iterator[SplitTask]:
     """
     with ExitStack() as open_lookups:
         (versions,) = _open_lookups(pipeline, [attempt], open_lookups, 1)
-        transform = pinned(pipeline.transform(), versions)
-        yield _task(pipeline, attempt, transform, ReadProgress(attempt.id), single_batches=True)
+        yield _task(pipeline, attempt, versions, ReadProgress(attempt.id), single_batches=True)
 
 
 def _open_lookups(
@@ -239,7 +243,7 @@ def _open_lookups(
     Returns:
         For each attempt, the version that its tasks open, by the lookup's name.
     """
-    sources = sources_of(pipeline.transforms())
+    sources = pipeline.lookups()
 
     @cache
     def hold(pin: Pin) -> str:
@@ -251,7 +255,7 @@ def _open_lookups(
 def _task(
     pipeline: Pipeline,
     attempt: Attempt,
-    transform: Transform,
+    versions: Mapping[str, str],
     progress: ReadProgress,
     *,
     single_batches: bool = False,
@@ -264,24 +268,23 @@ def _task(
         single_batches,
     )
     rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-    late_bins, keyed = (
-        _late_bins(pipeline, plan.window),
-        pipeline.sink.capabilities.mode != "append",
-    )
+    bins = make_late_bins(pipeline, plan.window)
+    keyed = pipeline.sink.capabilities.mode != "append"
     return SplitTask(
         pipeline.reader(reading),
-        pipeline.decoder(),
-        transform,
+        pinned(pipeline.decoder(), versions),
+        pinned(pipeline.transform(), versions),
         rows,
         dead,
-        late_bins,
+        bins,
         keyed,
         progress,
         attempt.poison_pills,
     )
 
 
-def _late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
+def make_late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
+    """Returns the bounds in time that a window's messages are compared with."""
     grid = pipeline.spec.window
     if window.span is None or not isinstance(grid, TimeWindows):
         return None
@@ -292,7 +295,8 @@ def _late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
         if grid.start <= label < start
     ]
     edges = [*labels, start, end]
-    return LateBins(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
+    keys = tuple(label_text(edge) for edge in edges[:-1])
+    return LateBins(tuple(_millis(edge) for edge in edges), keys, grid.event_time)
 
 
 def _millis(moment: datetime) -> int:
@@ -312,9 +316,10 @@ def with_pins(
     Raises:
         SpecError: a source doesn't exist; or with `fresh` the table may have shown a part of
             the window already.
+        RefusedError: a recorded version is gone.
         UnreachableError: a source doesn't answer.
     """
-    sources = sources_of(pipeline.transforms()) if attempts else {}
+    sources = pipeline.lookups() if attempts else {}
     if not sources:
         return list(attempts)
 
@@ -334,22 +339,41 @@ def with_pins(
             pin_by_source.get((lookup, source.identity)) or pin_now(lookup)
             for lookup, source in sources.items()
         ]
+        for pin in [pin for pin in pins if pin in known_pins]:
+            find_pin_end(pipeline, window, pin, sources[pin.lookup])  # refuses one that is gone
         frozen = pipeline.ledger.freeze_pins(window, generation, pins, anew=fresh)
         pinned_attempts.append(msgspec.structs.replace(attempt, pins=frozen))
     return pinned_attempts
 
 
-def pins_now(transform: Transform) -> tuple[Pin, ...]:
-    """Returns the current version of the source of each lookup of a transform.
+def find_pin_end(
+    pipeline: Pipeline, window: Window, pin: Pin, source: LookupSource
+) -> datetime | None:
+    """Returns when a newer version replaced the one of a pin; None if that isn't known.
+
+    Raises:
+        RefusedError: the version can't be read any more.
+        SpecError, UnreachableError: as `ports.lookup.KeepsVersions.replaced_at`.
+    """
+    try:
+        return source.replaced_at(pin.version) if isinstance(source, KeepsVersions) else None
+    except RefusedError as error:
+        raise RefusedError(
+            f"window {window.key} of {pipeline.sink.identity} is pinned to a version of"
+            f" {pin.source} that is gone: {error.message}",
+            "setup",
+            f"Nothing was read. {error.advice}{PIN_ANEW}",
+        ) from None
+
+
+def pins_now(sources: Mapping[str, LookupSource]) -> tuple[Pin, ...]:
+    """Returns the current version of the source of each lookup.
 
     Raises:
         SpecError: a source doesn't exist.
         UnreachableError: a source doesn't answer.
     """
-    return tuple(
-        Pin(name, source.identity, version_of(source))
-        for name, source in sources_of([transform]).items()
-    )
+    return tuple(Pin(name, source.identity, version_of(source)) for name, source in sources.items())
 
 
 def _shown_in_part(pipeline: Pipeline, key: str) -> SpecError:

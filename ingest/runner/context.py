@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -22,6 +22,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.lookup import LookupSource, sources_of
 from windrow.ingest.ports.observer import Observer
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True):
             are pinned to.
         anyway: the window runs even if the pipeline is paused.
         try_again: poison pills of the window's messages are forgotten first.
+        bring_back: a window is replaced even if its rows have expired.
 
     Example:
         import windrow
@@ -69,6 +71,7 @@ class Request(msgspec.Struct, frozen=True):
     fresh_lookups: bool = False
     anyway: bool = False
     try_again: bool = False
+    bring_back: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -100,9 +103,10 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def outcome(self) -> str:
         """The outcome of the window: `committed`, `replaced`, or `committed already`."""
-        generation = self.committed.receipt.generation
+        receipt = self.committed.receipt
+        generation, expired = receipt.generation, ", rows expired" if receipt.expired_at else ""
         word = "committed already" if self.recovered else "replaced" if generation else "committed"
-        return f"{word}, generation {generation}" if generation else word
+        return f"{word}, generation {generation}{expired}" if generation else word
 
     def describe(self) -> str:
         """Returns a line for people about the committed window."""
@@ -212,6 +216,10 @@ class Pipeline:
             if function is None
             else (self.transform(), function.later_transform())
         )
+
+    def lookups(self) -> Mapping[str, LookupSource]:
+        """Returns the source of each lookup, by its name; the decoder of routes has some, too."""
+        return sources_of((self.decoder(), *self.transforms()))
 
     def owner(self) -> TableOwner:
         """Returns the owner that the table is bound to, or will be.

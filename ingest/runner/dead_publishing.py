@@ -61,10 +61,12 @@ def publish_dead_letters(
 def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
     """Returns whether a committed window has dead letters that may not be in the topic.
 
-    If they surely are in the topic, the store has noted it.
+    If they surely are in the topic, or are expired, the store has noted it.
     """
-    return bool(receipt.counts.dead or receipt.dead_replay) and not store.is_published(
-        receipt.window, read_by(receipt)
+    return (
+        bool(receipt.counts.dead or receipt.dead_replay)
+        and not store.is_published(receipt.window, read_by(receipt))
+        and not store.is_expired(receipt.window, receipt.attempt)
     )
 
 

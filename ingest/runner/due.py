@@ -136,10 +136,11 @@ def _seconds(window: Window) -> int:
 def schema_digest(spec: PipelineSpec) -> str:
     """Returns a digest of the settings and files that decide which messages are refused.
 
-    The settings say how messages are read, transformed and limited. The files are those of
-    schemas and functions; their bytes are digested, and they are not imported.
+    The settings say how messages are read, transformed and limited, and which rows the table
+    takes. The files are those of schemas and functions; their bytes are digested, and they are
+    not imported.
     """
-    sections = spec.dump_for_digest("decode", "transform", "metadata", "limits")
+    sections = spec.dump_for_digest("decode", "transform", "sink", "metadata", "limits")
     digest = sha256(f"{sections}{spec.source.on_loss}{spec.source.on_removed}".encode())
     for name in sorted(set(_CODE_FILE.findall(sections))):
         with suppress(OSError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from windrow.ingest.errors import RefusedError, WindrowError
-from windrow.ingest.ports.observer import Observer
+from windrow.ingest.ports.observer import Figure, Observer
 from windrow.ingest.runner.context import PassedOver, Pipeline, Result
 
 WINDOWS = "windrow_windows_total"
@@ -19,14 +19,12 @@ WINDOWS = "windrow_windows_total"
 _LOG = logging.getLogger("windrow.observer")
 
 
-def tell(
-    observer: Observer | None, *figures: tuple[str, float] | tuple[str, float, str], report: bool
-) -> None:
+def tell(observer: Observer | None, *figures: Figure, report: bool) -> None:
     """Tells an observer some figures, and lets it report them.
 
     Args:
         observer: the observer; None for no observer.
-        figures: name, value and perhaps label of each figure.
+        figures: name, value and labels of each figure.
         report: the observer also reports the figures.
     """
     if observer is None:
@@ -65,17 +63,31 @@ def observe(
         raise
 
 
-def _figures(
-    pipeline: Pipeline, outcome: Result | PassedOver
-) -> list[tuple[str, float] | tuple[str, float, str]]:
+def _figures(pipeline: Pipeline, outcome: Result | PassedOver) -> list[Figure]:
     if isinstance(outcome, PassedOver):
         return [(WINDOWS, 1, "refused")]
     if outcome.recovered:
         return [(WINDOWS, 1, "reported")]
-    counts = outcome.committed.receipt.counts
-    return [
+    receipt, altered = outcome.committed.receipt, outcome.group_offsets
+    counts = receipt.counts
+    figures: list[Figure] = [
         (WINDOWS, 1, "committed"),
         ("windrow_rows_total", counts.rows),
         ("windrow_dead_letters_total", counts.dead),
+        ("windrow_late_total", counts.late),
         ("windrow_committed_at_seconds", pipeline.now().timestamp()),
+        *(
+            ("windrow_bytes_in_total", split.bytes, split.topic, str(split.partition))
+            for split in receipt.splits
+        ),
+        *(
+            ("windrow_current_offset", mark.offset, mark.tp.topic, str(mark.tp.partition))
+            for mark in receipt.plan.stop.marks
+        ),
     ]
+    if altered is not None:
+        figures += [
+            ("windrow_offset_commits_total", altered.succeeded, "succeeded"),
+            ("windrow_offset_commits_total", altered.failed, "failed"),
+        ]
+    return figures

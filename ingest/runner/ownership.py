@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from windrow.ingest.config.window import event_time_of
 from windrow.ingest.errors import (
     OwnerError,
     PausedError,
@@ -57,6 +58,9 @@ NEWER_LEDGER = (
 
 _NEWEST_OFFSETS = 1000
 """Number of a topic-partition's newest offsets that are checked before a pipeline's first run."""
+
+_EVENT_TIME = "timestamp[us, tz=UTC]"
+"""The type of columns that `window.event_time` may name."""
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
@@ -166,7 +170,34 @@ def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
     check_output(decoder, decoder.open(), "__call__")
     for transform in pipeline.transforms():
         transform.open()
+    refuse_missing_event_time(pipeline)
     return pipeline.sink.columns_to_come()
+
+
+def refuse_missing_event_time(pipeline: Pipeline) -> None:
+    """Checks that the rows have the column of `window.event_time`, and that it has timestamps.
+
+    With a spark step these are the rows that its function is given.
+
+    Raises:
+        SpecError: they have no such column, or it has another type.
+    """
+    name = event_time_of(pipeline.spec.window)
+    if name is None:
+        return
+    schema = pipeline.transform().columns(pipeline.decoder().columns).arrow_schema
+    type_text = str(schema.field(name).type) if name in schema.names else None
+    if type_text != _EVENT_TIME:
+        rows = "Rows" if pipeline.dataframe_transform is None else "Rows before the spark step"
+        known = [field.name for field in schema if str(field.type) == _EVENT_TIME]
+        raise SpecError(
+            f"{rows} have no timestamp column {name}, which window.event_time names"
+            + ("" if type_text is None else f": it is {type_text}"),
+            "spec",
+            f"Set it to one of the columns with timestamps: {', '.join(known)}."
+            if known
+            else "Add a column of timestamps to the schema, or leave out window.event_time.",
+        )
 
 
 def refuse_unwritable(pipeline: Pipeline) -> None:

@@ -27,7 +27,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from windrow.ingest.config.window import TimeWindows
+from windrow.ingest.config.window import TimeWindows, event_time_of
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
     DeadWorkerError,
@@ -52,6 +52,7 @@ from windrow.ingest.runner.accounting import (
     find_unexplained,
     find_unwitnessed,
     held_back,
+    refuse_expired,
     refuse_fewer,
     refuse_too_many_dead,
     refuse_undoing,
@@ -401,10 +402,11 @@ def _begin(
         if latest_commit is not None and latest_commit.receipt.generation >= generations[w]
     }
     uncommitted_windows = [window for window in windows if window not in committed]
-    for replaced_commit in filter(
-        None, (latest_commits[window] for window in uncommitted_windows if not request.accept_fewer)
-    ):
-        refuse_undoing(replaced_commit.receipt)
+    for replaced_commit in filter(None, (latest_commits[window] for window in uncommitted_windows)):
+        if not request.bring_back:
+            refuse_expired(replaced_commit.receipt)
+        if not request.accept_fewer:
+            refuse_undoing(replaced_commit.receipt)
     if not uncommitted_windows:
         return committed, []
     for window in (
@@ -715,6 +717,8 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
         pins=attempt.pins,
         stop=stop_of(pipeline, plan),
+        event_time=event_time_of(pipeline.spec.window),
+        files=sum(len(s.rows) for s in read.staged),
     )
 
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import UnstorableRowsError
+from windrow.ingest.errors import RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.ledger_records import PoisonPill
 from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.model.plan import Split
@@ -32,9 +29,10 @@ from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.runner.message_times import LateBins, MessageTimes
 from windrow.ingest.runner.poison_pills import leaving_out
 from windrow.ingest.runner.progress import ReadProgress
-from windrow.ingest.schema.messages import for_rows, in_calendar
+from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.row_changes import changes, only_rows
 
 MOST_MESSAGES, MOST_BYTES = 1_000, 1 << 20
@@ -83,19 +81,6 @@ class IgnoredFields:
                     self.fields[path if named else OTHERS] += 1
 
 
-class LateBins(msgspec.Struct, frozen=True):
-    """The bounds in time of a window and of the windows before it.
-
-    Attributes:
-        edges: the starts of these windows in epoch milliseconds, ascending. The last two are
-            the window's own start and end.
-        keys: the key of the window that starts at each edge, except for the last edge.
-    """
-
-    edges: tuple[int, ...]
-    keys: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class SplitTask:
     """The task that stages one split. It is picklable, and called once per task attempt.
@@ -138,7 +123,7 @@ class SplitTask:
             )
             transform = self.transform.open()
             rows, dead = self.rows(split), self.dead(split)
-            counter = _SplitCounter(split, self.late_bins, self.keyed)
+            counter = _SplitCounter(split, MessageTimes(self.late_bins), self.keyed)
 
             judge = leaving_out(
                 self.poison_pills,
@@ -149,7 +134,13 @@ class SplitTask:
             )
 
             def take(messages: pa.RecordBatch) -> None:
-                decoded = judge(messages)
+                try:
+                    decoded = judge(messages)
+                except (RefusedError, SpecError) as error:
+                    if error.topic is None:  # else it knows the message
+                        error.topic, error.partition = split.topic, split.partition
+                        error.offset = messages["offset"][0].as_py()
+                    raise
                 counter.check(messages, decoded)
                 decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
                 counter.add(messages, decoded)
@@ -280,10 +271,8 @@ class _SplitCounter:
     """The task's own counts, independent of the counts of reader and stager.
 
     Attributes:
-        late_bins: see `SplitTask`.
+        times: the counts of the messages by time.
         keyed: see `SplitTask`.
-        stamped: numbers of messages by timestamp: before the first edge of `late_bins`,
-            between each two edges, after the last edge.
         position: the offset after the last message that was read.
         valid: number of messages with rows or deletes.
         dead: number of refused messages.
@@ -295,14 +284,11 @@ class _SplitCounter:
         first_dead: offset and reason of the first dead letters.
         lookups: the counts of the lookups.
         ignored: the counts of unknown fields.
-        earliest: the smallest timestamp.
-        latest: the greatest timestamp.
     """
 
     split: Split
-    late_bins: LateBins | None
+    times: MessageTimes
     keyed: bool
-    stamped: npt.NDArray[np.int64] = field(init=False)
     position: int = field(init=False)
     rows: int = 0
     deletes: int = 0
@@ -316,13 +302,9 @@ class _SplitCounter:
     first_dead: list[tuple[int, str]] = field(default_factory=list)
     lookups: tuple[LookedUp, ...] = ()
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
-    earliest: datetime | None = None
-    latest: datetime | None = None
 
     def __post_init__(self) -> None:
-        edges = () if self.late_bins is None else self.late_bins.edges
         self.position = self.split.start
-        self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def check(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.position = refuse_misread(self.split, messages, self.position)
@@ -347,45 +329,10 @@ class _SplitCounter:
             )
             room = SHOWN - len(self.first_dead)
             self.first_dead += zip(offsets[:room], reasons[:room], strict=True)
-        self._stamps(messages.column("timestamp"))
-
-    def _stamps(self, stamps: pa.Array) -> None:
-        first_stamp, last_stamp = (
-            cast("datetime | None", v.as_py())
-            for v in pc.min_max(stamps.filter(in_calendar(stamps))).values()
-        )
-        if first_stamp is not None and (self.earliest is None or first_stamp < self.earliest):
-            self.earliest = first_stamp
-        if last_stamp is not None and (self.latest is None or last_stamp > self.latest):
-            self.latest = last_stamp
-        if self.late_bins is not None:
-            millis = stamps.drop_null().cast(pa.int64()).to_numpy()
-            bins = np.searchsorted(np.asarray(self.late_bins.edges, np.int64), millis, side="right")
-            self.stamped += np.bincount(bins, minlength=len(self.stamped))
-
-    def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """Returns the numbers of late and of early messages, and of late messages by window.
-
-        Messages that are older than all windows of `late_bins` count for the first window.
-        """
-        if self.late_bins is None:
-            return 0, 0, ()
-        # [older than the first edge, in the first window, ..., in the window right before
-        # this window]
-        late_counts = self.stamped[:-2].copy()
-        late = int(late_counts.sum())
-        if len(late_counts) > 1:
-            late_counts[1] += late_counts[0]
-        late_by_window = [
-            (key, int(n))
-            for key, n in zip(self.late_bins.keys[:-1], late_counts[1:], strict=True)
-            if n
-        ]
-        return late, int(self.stamped[-1]), tuple(late_by_window)
+        self.times.add(messages, decoded)
 
     def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
         split = self.split
-        late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic,
             partition=split.partition,
@@ -404,11 +351,7 @@ class _SplitCounter:
             dead_staged=dead.rows,
             reasons=tuple(sorted(self.reasons.items())),
             first_dead=tuple(self.first_dead),
-            late=late,
-            early=early,
-            late_by=late_by,
-            min_timestamp=self.earliest,
-            max_timestamp=self.latest,
+            **self.times.figures(),
             checksums=Checksums(rows.checksum, dead.checksum),
             rows=self.rows,
             filtered=self.filtered,

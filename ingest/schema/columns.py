@@ -13,8 +13,14 @@ of a field:
     {"map": True}   a List(Struct({"key": String, "value": T})) column arrives as a
                     JSON object and becomes an Arrow map, because pandera doesn't support
                     polars' Map type
+    {"path": "data.object.id"}
+                    the field's place in the message: names from the outermost object on,
+                    also as a list, for names that have dots
+    {"codecs": ["base64", "gzip", "json"]}
+                    the field is a text, or bytes, in these codecs, the outermost first; only
+                    behind `json` may the column be other than String or Binary
     {"aliases": ["amt"]}
-                    other names that a writer's schema may have for the field
+                    other names of the field, in JSON or in a writer's schema
     {"default": "EUR"}
                     the value if the writer's schema has no such field
 
@@ -29,7 +35,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import polars as pl
 import pyarrow as pa
@@ -45,9 +51,13 @@ from windrow.ingest.schema.dtypes import (
     map_type,
     name_problems,
 )
+from windrow.ingest.schema.message_fields import Codec, FieldPath
 from windrow.ingest.schema.user_code import import_pandera
 
 _EPOCH, _ZONE = b"epoch", b"zone"
+
+REST = "_rest"
+"""The column with what the schema doesn't name, where a decoder keeps it."""
 
 Finer = Literal["truncate", "dead"]
 """Treatment of timestamps finer than a microsecond.
@@ -69,8 +79,11 @@ class Column:
         description: the description in the model.
         constraints: the checks in words.
         zone: the zone of a timestamp that is a text without an offset.
-        aliases: other names that a writer's schema may have for the column.
+        aliases: other names that messages or a writer's schema may have for the column.
         default: the value if a writer's schema has none of these names.
+        paths: the places in the message of which the first with a value counts. Empty for
+            the field of the column's name, at the top.
+        codecs: the codecs that the field is in, the outermost first.
     """
 
     name: str
@@ -82,6 +95,8 @@ class Column:
     zone: str | None = None
     aliases: tuple[str, ...] = ()
     default: pa.Scalar | None = None
+    paths: tuple[FieldPath, ...] = ()
+    codecs: tuple[Codec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,12 +206,29 @@ class Columns:
                         zone,
                         tuple(aliases),
                         default,
+                        (tuple(_names_of(metadata["path"])),) if "path" in metadata else (),
+                        tuple(metadata.get("codecs", ())),
                     )
                 )
         all_problems += _alias_problems(columns)
         if all_problems:
             raise _refusal(model, all_problems)
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
+
+    def with_rest(self) -> Columns:
+        """Returns these columns, and `REST` after them.
+
+        Raises:
+            SpecError: one of them has its name.
+        """
+        if any(column.name.casefold() == REST for column in self.columns):
+            raise SpecError(
+                f"decode.unknown: keep adds the column {REST}, which the schema has already",
+                "spec",
+                "Give the field of the schema another alias; nothing was read.",
+            )
+        words = "the fields of the message that no column is for, as a JSON object"
+        return replace(self, columns=(*self.columns, Column(REST, pa.string(), True, None, words)))
 
     def as_written(self, fields: Collection[str]) -> AsWritten:
         """Returns the columns for messages whose writer's schema has these fields.
@@ -309,11 +341,9 @@ def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, li
             )
         if not is_zone(metadata["zone"]):
             problems.append("metadata zone must be the name of a time zone, like Europe/Berlin")
-    aliases = metadata.get("aliases", ())
-    if not isinstance(aliases, list | tuple) or not all(
-        isinstance(alias, str) and alias for alias in aliases
-    ):
-        return None, [*problems, "metadata aliases must be a list of names"]
+    place_problems = [*_place_problems(metadata, kind)]
+    if place_problems:
+        return None, [*problems, *place_problems]
     if metadata.get("map", False):
         entries = map_type(kind)
         if entries is None:
@@ -322,6 +352,32 @@ def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, li
             )
         return entries, problems
     return kind, problems
+
+
+def _place_problems(metadata: dict[str, Any], kind: pa.DataType) -> Iterator[str]:
+    """Finds problems of the metadata that say where a field is in a message, and in which form."""
+    if not _are_names(metadata.get("aliases", ())):
+        yield "metadata aliases must be a list of names"
+    path = _names_of(metadata.get("path", "."))
+    if "path" in metadata and not (path and _are_names(path)):
+        yield "metadata path must be names with dots between, or a list of them"
+    codecs = metadata.get("codecs", ())
+    if not isinstance(codecs, list | tuple) or not all(
+        codec in get_args(Codec) for codec in codecs
+    ):
+        yield f"metadata codecs must be of {', '.join(get_args(Codec))}"
+    elif "json" in codecs[:-1]:
+        yield "metadata codecs has json before another codec: it is the last one"
+    elif codecs and codecs[-1] != "json" and kind not in {pa.string(), pa.binary()}:
+        yield "metadata codecs without json are for String and Binary columns"
+
+
+def _names_of(path: Any) -> Any:
+    return path.split(".") if isinstance(path, str) else path
+
+
+def _are_names(names: object) -> bool:
+    return isinstance(names, list | tuple) and all(isinstance(n, str) and n for n in names)
 
 
 def _default(value: object, kind: pa.DataType) -> tuple[pa.Scalar | None, list[str]]:

@@ -6,9 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.message_fields import FieldPath
 
 if TYPE_CHECKING:
-    from windrow.ingest.schema.columns import Columns, Finer
+    from windrow.ingest.schema.columns import Column, Columns, Finer
+
+_GOES_WITH = {
+    "path or codecs": "They go with json, avro and protobuf; nothing was read.",
+    "aliases": "They go with fields that have names, of JSON, Avro and Protobuf; nothing was read.",
+    "default": (
+        "It is for formats with a writer's schema, of Avro and Protobuf, and for fields at the top"
+        " of the message: make the column nullable instead; nothing was read."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,13 @@ class Part:
         setting: the setting that chose the columns, for errors.
         finer: the treatment of their timestamps finer than a microsecond.
         by_schema: whether messages have a writer's schema. Only then may columns have
-            aliases and defaults.
+            defaults.
+        is_named: whether fields of messages have names. Only then may columns have paths,
+            aliases and codecs.
+        root: the path of the object that has the columns without a path of their own.
+        keeps_unknown: whether the rows have what no column is for, in a column of its own.
+        refuses_unknown: whether a field of the row without a column refuses its message. It
+            counts only if columns have paths; else the encoding decides it.
     """
 
     only: tuple[str, ...] | None = None
@@ -32,25 +48,51 @@ class Part:
     setting: str = "decode.schema"
     finer: Finer = "truncate"
     by_schema: bool = False
+    is_named: bool = False
+    root: FieldPath = ()
+    keeps_unknown: bool = False
+    refuses_unknown: bool = False
 
     def of(self, schema_columns: Columns) -> Columns:
         """Returns the part's columns, with the names that they have in the messages.
 
         Raises:
-            SpecError: the schema lacks a column, no column is left, or aliases and defaults
+            SpecError: the schema lacks a column, no column is left, or a column's metadata
                 would be ignored.
         """
         part_columns = self._choose_columns(schema_columns)
-        resolved = [c.name for c in part_columns.columns if c.aliases or c.default is not None]
-        if resolved and not self.by_schema:
-            raise SpecError(
-                f"The schema's metadata gives aliases or a default for {', '.join(resolved)}, which"
-                " this format can't use",
-                "spec",
-                "They are for formats with a writer's schema, of Avro and Protobuf: make the column"
-                " nullable instead; nothing was read.",
-            )
-        return part_columns
+        columns = part_columns.columns
+        placed = [c for c in columns if c.paths or c.codecs]
+        # The writer's schema is only asked for fields at the top of a message.
+        without_default = placed if self.by_schema and not self.root else columns
+        unusable_by_key = {
+            "path or codecs": [] if self.is_named else placed,
+            "aliases": [] if self.is_named or self.by_schema else [c for c in columns if c.aliases],
+            "default": [c for c in without_default if c.default is not None],
+        }
+        for key, unusable in unusable_by_key.items():
+            if unusable:
+                names = ", ".join(column.name for column in unusable)
+                raise SpecError(
+                    f"The schema's metadata gives {key} for {names}, which this format can't use",
+                    "spec",
+                    _GOES_WITH[key],
+                )
+        columns_of_part = replace(
+            part_columns,
+            columns=tuple(map(self._with_paths, columns)),
+            row_path=self.root or part_columns.row_path,
+        )
+        return columns_of_part.with_rest() if self.keeps_unknown else columns_of_part
+
+    def _with_paths(self, column: Column) -> Column:
+        """Returns a column with all places that it may have in a message, if there are several."""
+        aliases = column.aliases and not self.by_schema
+        if not (column.paths or self.root or column.codecs or aliases):
+            return column
+        path = column.paths[0] if column.paths else (*self.root, column.name)
+        others = ((*path[:-1], alias) for alias in column.aliases)
+        return replace(column, paths=(path, *others), aliases=())
 
     def _choose_columns(self, schema_columns: Columns) -> Columns:
         if (self.only, self.without, self.prefix) == (None, (), ""):

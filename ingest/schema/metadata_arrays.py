@@ -29,6 +29,7 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "header-list": lambda m: m["headers"],
     "leader-epoch": lambda m: m["leader_epoch"],
     "key": lambda m: m["key"],
+    "value": lambda m: _values(m["value"], m["offset"]),
     "value-size": lambda m: _sizes(m["value"]),
 }
 
@@ -66,7 +67,7 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
     A part of a message that no metadata column has is null. `columns` returns the same
     metadata columns for the rebuilt messages, except `ordinal` and `value-size`. They are
-    computed from rows and values, which no metadata column has.
+    computed from rows and values, which may be in no metadata column.
 
     Args:
         stated: the metadata columns by name.
@@ -138,6 +139,17 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
     first = np.flatnonzero(np.diff(offset_numbers, prepend=offset_numbers[:1] - 1))
     counts = np.diff(first, append=len(offset_numbers))
     return pa.array(np.arange(len(offset_numbers)) - np.repeat(first, counts), pa.int32())
+
+
+def _values(values: pa.Array, offsets: pa.Array) -> pa.Array:
+    """Returns the value of each message in its first row, and null in its others.
+
+    A value in each of the rows that it became would make a table of any size of one message.
+    """
+    if not isinstance(values, pa.DictionaryArray):
+        return values
+    others = _ordinals(offsets).to_numpy() > 0
+    return values.dictionary.take(pa.array(values.indices.to_numpy(), mask=others))
 
 
 def _sizes(values: pa.Array) -> pa.Array:

@@ -58,18 +58,22 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
         )
 
 
-def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Yields the paths of fields that Spark can't read in a Delta table without column mapping.
+def field_paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yields path and name of all fields, also of those inside structs, lists and maps.
 
     Args:
         fields: the fields.
         above: the path of the fields' struct, with a dot at its end; "" for columns.
     """
     for field in fields:
-        name, kind = f"{above}{field.name}", field.type
-        if set(field.name) & set(" ,;{}()\n\t="):
-            yield name
+        path, kind = f"{above}{field.name}", field.type
+        yield path, field.name
         while pa.types.is_list(kind) or pa.types.is_map(kind):
             kind = kind.value_type if pa.types.is_list(kind) else kind.item_type
         if pa.types.is_struct(kind):
-            yield from names_beyond_spark(kind, f"{name}.")
+            yield from field_paths(kind, f"{path}.")
+
+
+def names_beyond_spark(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Yields the paths of fields that Spark can't read in a Delta table without column mapping."""
+    return (path for path, name in field_paths(fields) if set(name) & set(" ,;{}()\n\t="))

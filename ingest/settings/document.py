@@ -15,6 +15,7 @@ import msgspec
 import yaml
 from pydantic_core import ErrorDetails
 
+from windrow.ingest.settings.foreign_names import foreign_meaning
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.settings.templates import fill
 from windrow.ingest.settings.yamltext import (
@@ -282,7 +283,13 @@ def _text(text: str, path: SettingPath, document: Document) -> str | None:
 
 
 def suggest(key: str, known_keys: Sequence[str]) -> str:
-    """Returns `; did you mean grid?`, or the list of the known keys."""
+    """Returns what is meant by an unknown key: `; did you mean grid?`, or the known keys.
+
+    A name of Flink or Connect has a sentence of its own.
+    """
+    meaning = foreign_meaning(key)
+    if meaning is not None:
+        return f"; {meaning}"
     near = nearest(key, known_keys)
     return f"; did you mean {near}?" if near else f"; known are {', '.join(known_keys)}"
 
@@ -330,6 +337,8 @@ def _is_branch(part: str) -> bool:
 
 def is_secret(path: SettingPath) -> bool:
     """Returns whether the value of a setting must never be shown."""
+    if path[:2] == ("for_each", "topics"):
+        path = path[3:]
     return any(
         len(path) >= len(s)
         and all(part in {"*", path_part} for part, path_part in zip(s, path, strict=False))

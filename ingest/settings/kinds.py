@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
@@ -90,9 +98,15 @@ class Plugins:
         return kind
 
     def _entries(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # the import takes long
+        return _read_entry_points(self.group, tuple(sys.path))
 
-        return entry_points(group=self.group)
+
+@cache
+def _read_entry_points(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """Reads a group's entry points of all distributions, once for each path of imports."""
+    from importlib.metadata import entry_points  # the import takes long
+
+    return entry_points(group=group)
 
 
 def _whose(entry: Any) -> str:
@@ -104,6 +118,19 @@ def section_at(reference: str) -> type[Any]:
     module, _, name = reference.partition(":")
     section: type[Section] = getattr(importlib.import_module(module), name)
     return section
+
+
+def validated_at(reference: str) -> PlainValidator:
+    """Makes the validator of a section of a layer above, which is imported when a spec has it.
+
+    Args:
+        reference: the section's type, as `section_at` takes it.
+    """
+
+    def validate(written: object) -> Any:
+        return TypeAdapter(section_at(reference)).validate_python(written)
+
+    return PlainValidator(validate)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -82,3 +82,9 @@ def home(path: str) -> Path:
         raise ValueError(
             "begins with ~, and that home can't be found: write the whole path"
         ) from None
+
+
+def split_spec_path(path: Path) -> tuple[Path, str | None]:
+    """Splits `FILE:ID` into a spec's file and the id of one of its pipelines; None: all."""
+    file, _, pipeline_id = str(path).rpartition(":")
+    return (Path(file), pipeline_id) if file and not path.exists() else (path, None)

@@ -10,10 +10,12 @@ this module, so it doesn't import a spec's models.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import math
 import os
 import re
+import selectors
 import subprocess
 import threading
 import time
@@ -188,9 +190,10 @@ A provider of tokens or a client makes them, so no setting knows them.
 def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
     """Replaces secrets and tokens in a text by a mask.
 
-    Servers repeat requests in their errors, so a secret is replaced in the forms in which it is
-    sent, too: percent-encoded, as JSON, and in base64. A secret of less than 6 characters is
-    replaced only where it is a whole word: the password "post" isn't a part of "postgres".
+    Servers and libraries repeat requests in their errors, so a secret is replaced in other forms,
+    too: percent-encoded, as JSON, in HTML, as Python's `repr`, and in base64. A secret of less
+    than 6 characters is replaced only where it is a whole word: the password "post" isn't a part
+    of "postgres".
     """
     for secret in filter(None, secrets):
         text = re.sub(_pattern(secret), lambda _: mask, text)
@@ -202,11 +205,16 @@ def _pattern(secret: str) -> str:
     if len(secret) < 6:
         return rf"(?<!\w){re.escape(secret)}(?!\w)"
     form = secret.encode(errors="surrogatepass")  # a variable may hold what is no text
-    forms = [secret, quote(form, safe=""), quote_plus(form), json.dumps(secret)[1:-1]]
+    in_json = json.dumps(secret)[1:-1]
+    texts = [secret, in_json, json.dumps(in_json)[1:-1], repr(secret)[1:-1], html.escape(secret)]
+    percent_encoded = [quote(form, safe=""), quote(form), quote_plus(form)]
     coded = [
-        _base64_pattern(text, shift) for text in (form, forms[1].encode()) for shift in (0, 1, 2)
+        _base64_pattern(text, shift)
+        for text in (form, percent_encoded[0].encode())
+        for shift in (0, 1, 2)
     ]
-    return "|".join((*map(re.escape, forms), *coded))
+    in_any_case = [f"(?i:{re.escape(text)})" for text in percent_encoded]
+    return "|".join((*in_any_case, *map(re.escape, sorted(texts, key=len, reverse=True)), *coded))
 
 
 def _base64_pattern(text: bytes, shift: int) -> str:
@@ -315,28 +323,33 @@ def _printed(secret: InCommand, setting: str) -> str:
     program = secret.arguments[0]
     names = {*_COMMAND_VARIABLES, *secret.variables}
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             secret.arguments,
             env={name: os.environ[name] for name in names & os.environ.keys()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=COMMAND_SECONDS,
-            check=True,
-        )
-        value = done.stdout.decode().rstrip("\r\n")
+        ) as process:
+            try:
+                output = _read_output(process)
+            finally:
+                process.kill()
+        value = output.decode().rstrip("\r\n")
     except OSError as error:
         reason = error.strerror or "it can't be started"
     except subprocess.TimeoutExpired:
         reason = f"it took longer than {COMMAND_SECONDS} s"
-    except subprocess.CalledProcessError as error:
-        reason = f"it ended with code {error.returncode}"
     except UnicodeDecodeError:
         reason = "it printed no text"
     else:
-        if value and len(done.stdout) <= _COMMAND_BYTES:
+        if len(output) > _COMMAND_BYTES:
+            reason = f"it printed more than {_COMMAND_BYTES} bytes"
+        elif process.returncode != 0:
+            reason = f"it ended with code {process.returncode}"
+        elif value:
             return value
-        reason = f"it printed more than {_COMMAND_BYTES} bytes" if value else "it printed nothing"
+        else:
+            reason = "it printed nothing"
     raise SpecError(
         f"the program {program}, which {setting} refers to, gave no secret: {reason}",
         "spec",
@@ -344,3 +357,24 @@ def _printed(secret: InCommand, setting: str) -> str:
         f" {', '.join(sorted(names))} alone: name others by env, beside command. Spark's workers"
         " run it themselves, and need it too.",
     )
+
+
+def _read_output(process: subprocess.Popen[bytes]) -> bytes:
+    """Returns what a program prints until its end, or a little more than `_COMMAND_BYTES` of it.
+
+    Raises:
+        subprocess.TimeoutExpired: it doesn't end in time.
+    """
+    assert process.stdout is not None
+    ends_at, output = time.monotonic() + COMMAND_SECONDS, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(output) <= _COMMAND_BYTES:
+            if not selector.select(ends_at - time.monotonic()):
+                raise subprocess.TimeoutExpired(process.args, COMMAND_SECONDS)
+            part = os.read(process.stdout.fileno(), _COMMAND_BYTES)
+            if not part:
+                process.wait(ends_at - time.monotonic())
+                break
+            output += part
+    return output

@@ -7,6 +7,7 @@ digits, and they read `010` as 8 and `on` as true.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -24,6 +25,7 @@ _BARE = re.compile(r"[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _QUOTED = re.compile(r"""(['"])[\w!./:-]{2,}\1""")
 
 
+@lru_cache(maxsize=1)  # a command reads the file of several pipelines once for each of them
 def compose(text: str) -> list[yaml.Node]:
     """Parses the documents of a text into nodes, which have lines but no values yet.
 

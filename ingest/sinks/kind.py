@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.registry.settings import RegistrySpec
+from windrow.ingest.schema.partition_fields import (
+    MOST_PARTITIONS,
+    PartitionField,
+    PartitionTransform,
+)
+from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.settings.paths import WAY_OUT, secret_part
 from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,
+    Count,
     Default,
     Section,
     Servers,
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
 
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
 """The columns of a row without the metadata columns, or a function that loads them.
@@ -91,6 +98,18 @@ Version: TypeAlias = Annotated[
     ),
 ]
 """A setting of a kind with a primary key: the column that decides which row of a key counts."""
+Buckets: TypeAlias = Annotated[
+    Annotated[Count, Field(le=4096)] | None,
+    Values("a number from 1 to 4096"),
+    Default("16"),
+    Field(
+        description=(
+            "Into how many parts keys are divided, for ever. A commit holds the window's changes of"
+            " one part in memory. Goes with `primary_key`."
+        )
+    ),
+]
+"""A setting of a kind whose rows of a primary key are in files: the number of buckets."""
 
 
 Evolve: TypeAlias = Annotated[
@@ -106,33 +125,68 @@ Evolve: TypeAlias = Annotated[
 """A setting: the allowed changes of a table's columns (`sinks.kit.columns.schema_evolution`)."""
 
 
-def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[SettingPath, str]]:
-    """Yields the settings of keys that contradict the mode.
+_Column: TypeAlias = Annotated[Text | None, Values("a column"), Default("none")]
+_TRANSFORMS: tuple[PartitionTransform, ...] = get_args(PartitionTransform)
 
-    Args:
-        written: the settings in the spec.
-        goes_with: names of more settings that need a primary key.
-    """
-    mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
-    if keyed and written.get("primary_key") is None:
-        yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
-    if mode == "append":
-        for name in ("primary_key", "version", *goes_with):
-            if written.get(name) is not None:
-                yield (
-                    (name,),
-                    "goes with mode upsert or delete-aware: rows that are appended replace none",
-                )
-    if mode == "delete-aware" and written.get("version") is not None:
-        yield (
-            ("version",),
-            "goes with mode upsert: what deletes has no version, and nothing would ever be marked",
+
+class PartitionSection(Section):
+    """A partition of the table by a column: exactly one transform, with its column."""
+
+    day: _Column = Field(default=None, description="A date or timestamp: by its day in UTC.")
+    month: _Column = Field(default=None, description="By its month.")
+    year: _Column = Field(default=None, description="By its year.")
+    hour: _Column = Field(default=None, description="A timestamp: by its hour.")
+    bucket: _Column = Field(
+        default=None,
+        description="A column of many values: by Iceberg's hash of it. Goes with `buckets`.",
+    )
+    identity: _Column = Field(default=None, description="A column of few values: by the value.")
+    buckets: Annotated[
+        Annotated[Count, Field(le=MOST_PARTITIONS)] | None,
+        Values(f"a number from 1 to {MOST_PARTITIONS}"),
+        Default("none, as goes without `bucket`"),
+    ] = Field(default=None, description="Into how many parts `bucket` divides the values.")
+    name: Annotated[
+        Text | None, Values("a name"), Default("the column and the transform: `created_at_day`")
+    ] = Field(
+        default=None,
+        alias="as",
+        description=(
+            "The name of the partition: in Delta and in folders of a column that queries see, in"
+            " Iceberg of the partition field."
+        ),
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Checks that one transform is set, and that a bucket has a number of buckets."""
+        transforms = [name for name in _TRANSFORMS if written.get(name) is not None]
+        if len(transforms) != 1:
+            yield (), f"exactly one of {', '.join(_TRANSFORMS)} names a column"
+        if (written.get("bucket") is None) != (written.get("buckets") is None):
+            yield ("buckets",), "goes with bucket, which needs it"
+
+    @property
+    def field(self) -> PartitionField:
+        """The partition field."""
+        columns = (self.day, self.month, self.year, self.hour, self.bucket, self.identity)
+        transform, column = next((t, c) for t, c in zip(_TRANSFORMS, columns, strict=True) if c)
+        name = self.name or f"{column}_{transform}"
+        return PartitionField(transform, column, name, self.buckets or 0)
+
+
+PartitionBy: TypeAlias = Annotated[
+    tuple[PartitionSection, ...],
+    Default("none: by the window alone"),
+    Field(
+        description=(
+            "A list of columns: rows of a window with the same days, buckets or values of these"
+            " columns are in one file. For new tables of the kinds `delta`, `iceberg` and `files`"
+            " with `append`."
         )
-    names = names_in(written.get("primary_key"))
-    if len(set(names)) < len(names):
-        yield ("primary_key",), "names a column twice"
-    if written.get("version") in names:
-        yield ("version",), "is a column of primary_key, so all rows of a key have the same"
+    ),
+]
+"""A setting of a kind with files: the columns by which a new table is partitioned."""
 
 
 def cluster_conflicts(written: Mapping[str, Any], noun: str) -> Iterator[tuple[SettingPath, str]]:
@@ -172,6 +226,18 @@ class SinkSection(Section):
     kind: str
 
     @property
+    def only_sweeps(self) -> bool:
+        """Whether the maintenance of its tables only removes staged files."""
+        return False
+
+    @property
+    def expiry_obstacle(self) -> str | None:
+        """The reason why rows of old windows can't be removed; None if they can."""
+        if self.key is None:
+            return None
+        return "a row belongs to its key there, and to no window: publish a delete of the key"
+
+    @property
     def key(self) -> PrimaryKey | None:
         """The primary key; None if rows are only appended."""
         return None
@@ -185,6 +251,31 @@ class SinkSection(Section):
     def in_order(self) -> bool:
         """Whether windows must be committed in their order."""
         return False
+
+    def own_sections(
+        self, decode: Section, transform: Section | None
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Returns, for each of several tables with rows of its own, the sections of its spec.
+
+        They are `decode`, `transform` and `sink`, by the table's name. There are none if all
+        tables take the same rows.
+
+        Args:
+            decode: the section of the pipeline's spec.
+            transform: the same.
+
+        Raises:
+            SpecError: a section doesn't fit what leads messages to their tables.
+        """
+        del decode, transform
+        return {}
+
+    def router(self) -> Any:
+        """Returns what finds the table of each message, where tables have rows of their own.
+
+        It is an `ingest.formats.routed.Chooser`.
+        """
+        raise NotImplementedError
 
     def location(self, folder: Path) -> str:
         """Returns the table's place, for messages.
@@ -214,6 +305,74 @@ class SinkSection(Section):
             SpecError: no table can be at that place.
         """
         raise NotImplementedError
+
+
+def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[SettingPath, str]]:
+    """Yields the settings of keys that contradict the mode.
+
+    Args:
+        written: the settings in the spec.
+        goes_with: names of more settings that need a primary key.
+    """
+    mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
+    if keyed and written.get("primary_key") is None:
+        yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
+    if mode == "append":
+        for name in ("primary_key", "version", *goes_with):
+            if written.get(name) is not None:
+                yield (
+                    (name,),
+                    "goes with mode upsert or delete-aware: rows that are appended replace none",
+                )
+    if keyed and written.get("partition_by"):
+        yield (
+            ("partition_by",),
+            (
+                "goes with mode append: a row is replaced within the bucket of its key, and one"
+                " whose column changed would stay in its old partition"
+            ),
+        )
+    if mode == "delete-aware" and written.get("version") is not None:
+        yield (
+            ("version",),
+            "goes with mode upsert: what deletes has no version, and nothing would ever be marked",
+        )
+    names = names_in(written.get("primary_key"))
+    if len(set(names)) < len(names):
+        yield ("primary_key",), "names a column twice"
+    if written.get("version") in names:
+        yield ("version",), "is a column of primary_key, so all rows of a key have the same"
+
+
+class KeyedSection(SinkSection):
+    """The section of a kind whose tables can have a primary key. The kind has the settings."""
+
+    if TYPE_CHECKING:
+        mode: Mode
+        primary_key: KeyColumns
+        version: Version
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Yields settings of keys that contradict the mode."""
+        yield from key_conflicts(written, "buckets")
+
+    @property
+    def key(self) -> PrimaryKey | None:
+        if self.primary_key is None:
+            return None
+        key = PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
+        buckets: int | None = getattr(self, "buckets", None)
+        return key if buckets is None else replace(key, buckets=buckets)
+
+    @property
+    def keeps(self) -> bool:
+        """True without a version column.
+
+        With versions, a change between two versions may come later, so kept values can't be
+        right.
+        """
+        return self.primary_key is not None and self.version is None
 
 
 class OnClusterSection(SinkSection):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow as pa
+
 from windrow.ingest.errors import SpecError, check_output, name_with_owner
-from windrow.ingest.ports.decoder import checked_verdict
+from windrow.ingest.ports.decoder import Decoded, checked_verdict
 from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
 from windrow.ingest.ports.transform import Apply, ColumnSource, Transform, column_sources
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import REST, Columns
 from windrow.ingest.schema.dtypes import column_name_problems
 
 
@@ -36,9 +38,15 @@ class Chain:
     """Transforms in the order in which they are applied.
 
     Without transforms, rows stay as they were decoded.
+
+    Attributes:
+        transforms: the transforms.
+        passes_rest: whether rows have the column `REST`. It passes by the transforms, which
+            get it as `Decoded.rest`.
     """
 
     transforms: tuple[Transform, ...] = ()
+    passes_rest: bool = False
 
     def columns(self, input_columns: Columns) -> Columns:
         """Returns the columns of the last transform's result.
@@ -46,11 +54,13 @@ class Chain:
         Raises:
             SpecError: see `columns_after`.
         """
-        return reduce(
+        seen = [c for c in input_columns.columns if not (self.passes_rest and c.name == REST)]
+        columns = reduce(
             lambda columns, transform: columns_after(transform, columns),
             self.transforms,
-            input_columns,
+            replace(input_columns, columns=tuple(seen)),
         )
+        return columns.with_rest() if self.passes_rest else columns
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
         sources: Mapping[str, frozenset[ColumnSource]] = {name: frozenset({name}) for name in names}
@@ -65,19 +75,30 @@ class Chain:
                 )
                 for name, reads in sources.items()
             }
-        return sources
+        return {**sources, REST: frozenset({REST})} if self.passes_rest else sources
 
     def sources(self) -> Mapping[str, LookupSource]:
         return sources_of(self.transforms)
 
     def pinned(self, versions: Mapping[str, str]) -> Transform:
-        return Chain(tuple(pinned(transform, versions) for transform in self.transforms))
+        transforms = tuple(pinned(transform, versions) for transform in self.transforms)
+        return replace(self, transforms=transforms)
 
     def open(self) -> Apply:
         steps = [
             (transform, check_output(transform, transform.open(), "__call__"))
             for transform in self.transforms
         ]
-        return lambda decoded, messages: reduce(
-            lambda rows, step: checked_verdict(step[0], step[1](rows, messages)), steps, decoded
-        )
+
+        def apply(decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+            return reduce(
+                lambda rows, step: checked_verdict(step[0], step[1](rows, messages)), steps, decoded
+            )
+
+        def apply_beside_rest(decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+            rows, rest = decoded.rows.drop_columns([REST]), decoded.rows.column(REST)
+            transformed = apply(replace(decoded, rows=rows, rest=rest), messages)
+            rows = transformed.rows.append_column(REST, transformed.rest)
+            return replace(transformed, rows=rows, rest=None)
+
+        return apply_beside_rest if self.passes_rest else apply

@@ -20,7 +20,8 @@ class StepContext:
     Attributes:
         setting: the step's place in the spec, for messages.
         folder: the spec's folder.
-        metadata: metadata columns that the step may read, metadata name -> column name.
+        metadata: metadata columns that the step may read, metadata name -> column name; and
+            `REST`, if rows have it.
         primary_key: the table's primary key; empty if rows are appended.
         versioned: whether the newest version of a key counts. Nothing is deleted then.
         behind_spark: whether a `spark` step comes before this step. The rows of a message

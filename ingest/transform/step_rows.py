@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
+from windrow.ingest.schema.columns import REST
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_types import TYPES
@@ -28,17 +29,18 @@ def beside_rows(
     """Returns metadata columns with one value for each row, by their column names.
 
     Args:
-        names: the wanted metadata, metadata name -> column name.
+        names: the wanted metadata, metadata name -> column name; `REST` for itself.
         decoded: the rows.
         messages: the messages that the rows were decoded from.
     """
-    if not names:
-        return {}
-    arrays = metadata_columns(names, for_rows(messages, decoded.row_index), "")
-    return {
-        column: array.cast(TYPES[name])
-        for (name, column), array in zip(names.items(), arrays, strict=True)
+    kinds = [name for name in names if name != REST]
+    if not kinds:
+        return dict.fromkeys(names.values(), decoded.rest)
+    arrays = metadata_columns(kinds, for_rows(messages, decoded.row_index), "")
+    columns = {
+        names[name]: array.cast(TYPES[name]) for name, array in zip(kinds, arrays, strict=True)
     }
+    return {**columns, REST: decoded.rest} if REST in names else columns
 
 
 def with_deletes(

@@ -277,6 +277,7 @@ def batch_pipeline(
         spec=SimpleNamespace(
             id="p",
             sink=SimpleNamespace(key=key),
+            route_specs={},
             window=SimpleNamespace(is_batch=True, grid="batch"),
             stop=None,
             source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),

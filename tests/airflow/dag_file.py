@@ -9,6 +9,7 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 from windrow_airflow import (
     WindrowCatchUpOperator,
     WindrowCompleteSensor,
+    WindrowMaintainOperator,
     WindrowRunOperator,
     dags_from,
 )
@@ -33,6 +34,9 @@ with DAG("interval", schedule=CronDataIntervalTimetable("0 * * * *", timezone="U
     WindrowRunOperator(
         task_id="run", spec=f"{PIPELINES}/orders/defs.yaml", kafka_conn_id="kafka_prod", **HOW
     )
+
+with DAG("nightly", schedule=None):
+    WindrowMaintainOperator(task_id="run", spec=f"{PIPELINES}/maintained/defs.yaml", **HOW)
 
 with DAG("aimless", schedule=None):
     WindrowRunOperator(task_id="run", spec=f"{PIPELINES}/orders/defs.yaml", **HOW)

@@ -51,6 +51,8 @@ RUNS = [
     "real",
     "interval",
     "aimless",
+    f"shop_eu={CONF}",
+    "nightly",
 ]
 
 
@@ -76,6 +78,8 @@ class Ran:
             window="""{grid: '{{ env.GRID }}', start: "{{ env('NONE', '2026-01-05T00:15Z') }}",
             delay: 30m}""",
         )
+        self.each = pipeline(home, "each", commit_reply(NINE))
+        self.each.write_text(EACH)
         for name, files in BROKEN.items():
             for file, content in files.items():
                 (home / "broken" / name / file).mkdir(parents=True)
@@ -122,10 +126,20 @@ ANSWERS: dict[str, list[Any]] = {
     ],
     "open": [failure_reply(4)],
     "hours": [commit_reply(NINE, TEN)],
+    "maintained": [{"document": {"maintained": {"joined_files": 2, "removed_files": ["x"]}}}],
     "complete": [failure_reply(4), failure_reply(3), {"document": {}}],
     "lost": [failure_reply(4), failure_reply(1, message=f"It is {SECRET}.")],
 }
 
+
+EACH = """\
+for_each:
+  topic_pattern: 'shop[.](.*)'
+  topics: {shop.eu: {window: {delay: null}}, shop.us: {id: us, window: {grid: "{{ env.GRID }}"}}}
+id: shop_{name}
+source: {}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 2h}
+"""
 
 GOOD = "id: x\nsource: {topic: shop}\nsink: {path: x}\nwindow: "
 BROKEN = {
@@ -146,6 +160,8 @@ BROKEN = {
         "tables/t/_window=7": GOOD + "{",
         "other": "type: other.Component\nattributes: {window: {grid: hourly}}",
     },
+    "each": {"a": EACH.replace("{{ env.GRID }}", "61 * * * *")},
+    "each-other": {"a": EACH.replace("shop.us", "us")},
     "twice": {"a": GOOD + "{grid: batch}", "b": GOOD + "{grid: batch}"},
 }
 """Folders without valid pipelines, with the content of each file."""
@@ -322,6 +338,13 @@ def test_a_replacement_is_asked_for_by_a_param(ran: Ran) -> None:
     assert [call["words"][0] for call in calls(ran.spec["replaced"])] == ["replay"]
 
 
+def test_a_table_is_maintained(ran: Ran) -> None:
+    """The operator calls the command once for the pipeline's file."""
+    words = [call["words"] for call in calls(ran.spec["maintained"])]
+    assert words == [["maintain", str(ran.spec["maintained"]), "--json"]]
+    assert ran.run_of("nightly")["task"] == "success"
+
+
 def test_an_interval_names_the_windows(ran: Ran) -> None:
     """Without a partition key, the data interval gives the windows, not the logical date."""
     words = calls(ran.spec["orders"])[1]["words"]
@@ -330,7 +353,13 @@ def test_an_interval_names_the_windows(ran: Ran) -> None:
 
 def test_the_pages_dags(ran: Ran) -> None:
     """Each DAG file on the page can be loaded."""
-    assert ran.report["page"] == ["daily_sales", "hourly_sales", "payments", "payments_catch_up"]
+    assert ran.report["page"] == [
+        "daily_sales",
+        "hourly_sales",
+        "payments",
+        "payments_catch_up",
+        "payments_maintenance",
+    ]
 
 
 def test_one_dag_a_pipeline(ran: Ran) -> None:
@@ -363,6 +392,7 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
         ("no-cron", "a/defs.yaml: no DAG can be made of it: window.grid: '61 * * * *' is no cron"),
         ("no-variable", "a/defs.yaml: no DAG can be made of it: a variable of 'pay_{{ env.NOT_"),
         ("one-file", "a/defs.yaml: no DAG can be made of it: it has 2 documents"),
+        ("each-other", "a/defs.yaml: no DAG can be made of it: topic us doesn't match for_each.to"),
         ("twice", "b/defs.yaml: the pipeline x is in another file, too"),
     ],
 )
@@ -382,3 +412,21 @@ def test_a_mistake_takes_no_other_pipeline_along(ran: Ran) -> None:
     [(file, message)] = errors.items()
     assert file.endswith("beside/bad/defs.yaml")
     assert f"{file}: no DAG can be made of it: ParserError: while parsing" in message
+
+
+def test_one_dag_for_each_topic_of_a_file(ran: Ran) -> None:
+    """Each topic has a DAG by its own settings, which runs `FILE:ID`; a wrong one is alone."""
+    assert ran.report["dags"]["shop_eu"][:3] == [
+        "0 * * * *",
+        "2026-01-05 00:00:01+00:00",
+        ["shop.eu", "team", "windrow"],
+    ]
+    assert ran.report["dags"]["us"][:2] == ["*/15 * * * *", "2026-01-05 02:00:01+00:00"]
+    assert ran.run_of("shop_eu")["run"] == "success"
+    [call] = calls(ran.each)
+    assert call["words"][:2] == ["run", f"{ran.each}:shop_eu"]
+    good, errors = ran.report["alone"]["each"]
+    assert good == ["shop_eu"]
+    [(place, message)] = errors.items()
+    assert place.endswith("each/a/defs.yaml:us")
+    assert "61 * * * *" in message

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from tests.assets.world import World
 
@@ -41,6 +43,22 @@ def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
         "config": {"base_dir": str(folder)},
     }
     return dg.instance_for_test({"event_log_storage": log}, temp_dir=str(folder))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_once() -> Iterator[None]:
+    """Loads the files of Dagster's migrations once; Dagster loads them for each database."""
+    read, scripts = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def read_once(config: Config) -> ScriptDirectory:
+        location = config.get_main_option("script_location")
+        if location not in scripts:
+            scripts[location] = read(config)
+        return scripts[location]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
 
 
 @pytest.fixture(scope="session")

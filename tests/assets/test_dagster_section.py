@@ -180,7 +180,7 @@ class OwnedTable(KafkaTable):
         [code] = [block for block in blocks("python", PAGE) if "BankTable" in block]
         names: dict[str, Any] = {}
         exec(compile(code, "dagster.md", "exec", dont_inherit=True), names)
-        asset_spec: dg.AssetSpec = names["BankTable"](self.spec).get_asset_spec(spec)
+        asset_spec: dg.AssetSpec = names["BankTable"](*self.specs).get_asset_spec(spec)
         return asset_spec
 
 
@@ -203,7 +203,9 @@ def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
         "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
         "transform": looking_up(tmp_path, asset="lake/shops"),
     }
-    spec = World.spec_of(tmp_path, **sections)
+    watched = {"topics": ["bank.payments"], "topic_pattern": "bank\\.(.*)"}
+    nightly = {"schedule": "0 3 * * *"}
+    spec = World.spec_of(tmp_path, **sections, maintain=nightly, for_each=watched)
     batches = World.spec_of(tmp_path, **sections, window={"grid": "batch"})
     sensor_defs = dg.Definitions(sensors=[when_complete(spec, "hourly_sales")])
     names, ticking = set[str](), list[Any](sensor_defs.sensors or ())
@@ -219,6 +221,7 @@ def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
     assert {name for row in rows for name in re.findall("`(.+?)`", row.split("|")[1])} == names
     assert {ticker.default_status.value for ticker in ticking} == {"STOPPED"}
     assert [row.split("|")[1].split()[0] for row in rows if row.endswith("| off |")] == [
+        "job",
         "schedule",
         "schedule",
         "sensor",
@@ -270,4 +273,4 @@ def test_a_subclass_changes_what_dagster_knows() -> None:
             assert defs.resolve_job_def("things_windows") is not None
     component = MovedTable.from_attributes_dict(attributes=attributes())
     with pytest.raises(SpecError, match="get_asset_spec gave no AssetSpec with the key things"):
-        kafka_table(component.spec, get_asset_spec=component.get_asset_spec)
+        kafka_table(component.specs[0], get_asset_spec=component.get_asset_spec)

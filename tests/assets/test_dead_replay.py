@@ -18,6 +18,8 @@ from windrow.assets.names import dead_replay_job_name
 from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.model.boundary import TopicPartition
 
+pytestmark = pytest.mark.some(6, of="tests")
+
 LENIENT = {"schema": "things.py:Thing", "coerce": "lenient"}
 EDIT = """\
 from dataclasses import replace

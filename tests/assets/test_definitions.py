@@ -57,7 +57,7 @@ def test_the_yaml_is_the_commands_spec() -> None:
     tree = dg.ComponentTree.for_project(PROJECT)
     component = tree.load_component("orders")
     parts = getattr(component, "components", [component])
-    assert [p.spec for p in parts] == [load_spec(file)]
+    assert [spec for part in parts for spec in part.specs] == [load_spec(file)]
 
 
 def test_yaml_schema_knows_the_specs_keys() -> None:
@@ -174,7 +174,8 @@ def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
     """Returns the pipelines that Dagster loads from a folder."""
     with sandbox.build_component_tree() as tree:
         component = tree.load_component(folder)
-        return [part.spec for part in getattr(component, "components", [component])]
+        parts = getattr(component, "components", [component])
+        return [spec for part in parts for spec in part.specs]
 
 
 @pytest.mark.parametrize("topic", ["0x10", "1e3", "010", "None", "True", "1.10", "1_000"])
@@ -227,6 +228,7 @@ FORMS: dict[str, list[object]] = {
     "limits.max_dead_count": [5, None],
     "metadata": [{"timestamp": "none"}],
     "state": ["state.db", None],
+    "for_each.topics": [["a", 7], {"a": None, "b": {"window": {"grid": "daily", "delay": None}}}],
 }
 
 
@@ -243,9 +245,9 @@ BESIDE: dict[str, dict[str, object]] = {
     "descriptor": PROTOBUF,
     "message": PROTOBUF,
     "database_include": {"format": "canal-json"},
-    "schema_include": CHANGES,
     "table_include": {"format": "canal-json"},
     "envelope": CHANGES,
+    "flattened": CHANGES,
     "unavailable": CHANGES,
     "records": NAMED,
     "written_with": NAMED,
@@ -274,6 +276,14 @@ LOOKED_UP_IN: dict[str, dict[str, object]] = {
     "http": {"http": "https://a/{b}", "schema": "a.py:A"},
 }
 """Settings that each kind of lookup source needs."""
+
+
+NEEDED: dict[str, dict[str, object]] = {
+    "sink.key": {"columns": ["id"]},
+    "dead_letters": {"topic": "a.dead"},
+    "for_each": {"topics": ["a"]},
+}
+"""Settings that a section needs."""
 
 
 STEPS_ALONE = {"transform.steps.sql", "transform.steps.spark"}
@@ -311,7 +321,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         if above[:1] == ["sink"]:
             attributes["sink"] = sink_with([*above, last][1])
         for part in above:
-            below = section.setdefault(part, [{}] if part == "steps" else {})
+            below = section.setdefault(part, [{}] if part in {"steps", "partition_by"} else {})
             section = below[0] if isinstance(below, list) else below
         if above[:1] == ["decode"]:
             section.update(
@@ -319,10 +329,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             )
         if above[-1:] == ["registry"]:
             section["url"] = "http://127.0.0.1:8081"
-        if above == ["sink", "key"]:
-            section["columns"] = ["id"]
-        if above == ["dead_letters"]:
-            section["topic"] = "a.dead"
+        section.update(NEEDED.get(".".join(above), {}))
         if above == ["transform"]:
             section["steps"] = [{"spark": "newest.py:newest"}]
         if above == ["transform", "steps"] and last in {"python", "schema", "on_error"}:
@@ -505,3 +512,23 @@ def test_a_scaffolded_pipeline_loads() -> None:
         assert "# the first window" in (folder / "defs.yaml").read_text()
     missing = [error.message for error in SCHEMA.iter_errors({})]
     assert "'sink' is a required property" in missing
+
+
+def test_a_file_of_many_topics_is_one_component() -> None:
+    """Each topic has its table, schedules and checks; the pattern's check is of the first one."""
+    with component_file("REST") as (sandbox, folder):
+        file = folder / "defs.yaml"
+        topics = "for_each: {topics: [shop.a, shop.b], topic_pattern: 'shop[.](.*)'}\n  id: "
+        text = file.read_text().replace(", REST", "").replace("id: things", topics + '"{name}"')
+        file.write_text(text.replace("lake", '"lake/{name}"'))
+        with sandbox.build_all_defs() as defs:
+            keys = {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
+            assert keys == {"kafka/shop.a", "kafka/shop.b", "a", "a_dead", "b", "b_dead"}
+            assert {"a_closed", "b_closed"} <= {schedule.name for schedule in defs.schedules or ()}
+            checked = {
+                key.asset_key.to_user_string()
+                for check in defs.asset_checks or ()
+                for key in check.check_keys
+                if key.name == "new_topics"
+            }
+            assert checked == {"a"}

@@ -19,6 +19,8 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.sinks.kit.commit import commit_loop
 
+pytestmark = pytest.mark.some(6, of="tests")
+
 SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
 
 
@@ -259,7 +261,7 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
     assert {
         name: bool(evaluation.passed and evaluation.description)
         for name, evaluation in evaluation_by_check.items()
-    } == dict.fromkeys(("receipts", "loss", "retention_margin", "completeness"), True)
+    } == dict.fromkeys(("receipts", "loss", "retention_margin", "completeness", "ignored"), True)
     assert evaluation_by_check["completeness"].description == "Complete: 2 windows."
 
 
@@ -292,7 +294,7 @@ def executions(world: World) -> dict[str, str]:
     SUCCEEDED and FAILED are results. PLANNED, after the run's end, is shown as failed to
     execute.
     """
-    names = ("receipts", "loss", "retention_margin", "completeness")
+    names = ("receipts", "loss", "retention_margin", "completeness", "ignored")
     keys = {name: dg.AssetCheckKey(dg.AssetKey(["things"]), name) for name in names}
     record_by_key = world.instance.event_log_storage.get_asset_check_summary_records(
         list(keys.values())
@@ -350,6 +352,7 @@ def test_checks_of_a_refused_run_are_made(
         "loss": "SUCCEEDED",
         "retention_margin": "SUCCEEDED",
         "completeness": between_them,
+        "ignored": "SUCCEEDED",
     }
 
 
@@ -360,7 +363,7 @@ def test_checks_of_a_refused_batch_are_made(tmp_path: Path, instance: dg.Dagster
         for i in range(6):
             world.send(0, i, value)
     assert not world.batches().success
-    names = ("receipts", "loss", "retention_margin")
+    names = ("receipts", "loss", "retention_margin", "ignored")
     assert executions(world) == dict.fromkeys(names, "SUCCEEDED")
 
 
@@ -379,3 +382,42 @@ def test_checks_that_can_not_be_made_hide_no_refusal(
     [failed] = world.run(0).get_step_failure_events()
     assert "max_dead_ratio" in failed.step_failure_data.error_display_string
     assert executions(world)["receipts"] == "PLANNED"
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "keep"])
+def test_fields_that_no_column_is_for_are_told(
+    tmp_path: Path, instance: dg.DagsterInstance, unknown: str
+) -> None:
+    """The check `ignored` warns of fields that were passed over, and says how to get columns."""
+    world = World(tmp_path, instance, decode={"schema": "things.py:Thing", "unknown": unknown})
+    world.fill(1)
+    assert checks(world.run(0))["ignored"].passed
+    for _ in range(3):
+        world.send(1, 5, b'{"id": 1, "vip": true}')
+    evaluation = checks(world.run(1))["ignored"]
+    assert evaluation.passed == (unknown == "keep")
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert entries_of(evaluation)["ignored"] == 3
+    assert "3 messages of the newest 2 windows" in str(evaluation.description)
+    assert "(most: `vip`)" in str(evaluation.description)
+    assert "`windrow infer --update " in str(evaluation.description)
+
+
+def test_new_topics_of_a_files_pattern_are_told(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A topic that matches `for_each.topic_pattern` and has no pipeline warns, and fails no run."""
+    world = World(
+        tmp_path,
+        instance,
+        for_each={"topics": [TOPIC], "topic_pattern": "shop[.].*"},
+        source={"bootstrap_servers": "127.0.0.1:9"},
+    )
+    world.fill(1)
+    assert checks(world.run(0))["new_topics"].passed
+    world.broker.create_topic("shop.new", partitions=1)
+    result = world.run(0)
+    evaluation = checks(result)["new_topics"]
+    assert (result.success, evaluation.passed) == (True, False)
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert entries_of(evaluation)["new_topics"] == "shop.new"

@@ -31,6 +31,8 @@ from windrow.assets.schedule import (
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.kit.commit import commit_loop
 
+pytestmark = pytest.mark.some(6, of="tests")
+
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 
 
@@ -78,6 +80,7 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
         "receipts": True,
         "loss": True,
         "retention_margin": True,
+        "ignored": True,
     }
     assert world.verdict().ok, world.verdict()
 

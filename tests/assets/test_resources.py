@@ -46,6 +46,8 @@ from windrow.resources.kafka import KafkaSource
 from windrow.resources.spark import Spark
 from windrow.resources.table import LedgerState
 
+pytestmark = pytest.mark.some(12, of="tests")
+
 CLUSTERS = """\
 clusters:
   prod:

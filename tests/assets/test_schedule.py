@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,6 +19,8 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.due import LEAST
+
+pytestmark = pytest.mark.some(10, of="tests")
 
 
 def tick(world: World, moment: datetime) -> list[tuple[str, str]] | str:
@@ -303,3 +306,23 @@ def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> Non
     world.now = hour(1)
     assert not world.run(0).success
     assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+
+
+def test_the_ticks_of_a_process_share_an_instance(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ticks of all schedules open Dagster's storage once, which takes most of a tick's time."""
+    windows = World(tmp_path, instance, maintain={"schedule": "0 3 * * *"})
+    batches = World(tmp_path, instance, window={"grid": "batch"})
+    opened, from_ref = list[object](), dg.DagsterInstance.from_ref
+
+    def opening(ref: Any) -> dg.DagsterInstance:
+        opened.append(ref)
+        return from_ref(ref)
+
+    monkeypatch.setattr(dg.DagsterInstance, "from_ref", opening)
+    for world in (windows, batches):
+        for schedule in world.defs.schedules or ():
+            assert isinstance(schedule, dg.ScheduleDefinition)
+            ask(world, schedule.name, hour(3, 5))
+    assert opened == [instance.get_ref()]

@@ -27,6 +27,8 @@ from windrow.ingest.model.receipt import Committed, Counts
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 
+pytestmark = pytest.mark.some(8, of="tests")
+
 FIRST = ["summary", "rows_written", "dead_letters", "skipped", "late", "early", "completeness"]
 
 

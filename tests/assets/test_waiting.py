@@ -3,16 +3,22 @@
 # No postponed annotations here, because Dagster reads those of the decorated function.
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from tests.assets.world import World
+from tests.assets.test_health import checks
+from tests.assets.test_window_asset import failure_of
+from tests.assets.world import World, hour
 from windrow.assets.completeness import when_complete
 from windrow.assets.names import table_key
 from windrow.assets.partitions import partitions_of
+from windrow.ingest.admin.maintain import maintain_tables
+from windrow.ingest.config.maintain import MaintainSpec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.ledger.sql import open_ledger
 
 
 class Downstream:
@@ -111,6 +117,31 @@ def test_a_change_is_told_once_more(world: World, downstream: Downstream) -> Non
     assert downstream.tick() == []
 
 
+def test_rows_that_expire_ask_for_nothing(world: World, downstream: Downstream) -> None:
+    """The expiry of a window's rows asks for no run, and no check has anything against it. A run of
+    the window shows it, a replacement is refused, and one that brings the rows back is requested.
+    """
+    world.fill(3)
+    assert world.run(0, 1).success
+    assert downstream.keys() == [world.key(0), world.key(1)]
+    keep_rows = datetime.now(UTC) - hour(1) - timedelta(minutes=30)
+    maintain = MaintainSpec(keep_rows=keep_rows)
+    world.spec = world.spec.model_copy(update={"maintain": maintain})
+    tables = (world.sink, world.sink.dead_letters)
+    ledger = open_ledger(world.spec.state_url())
+    assert maintain_tables(world.spec, tables, lambda: ledger, dry_run=False).expired_rows == 60
+    assert downstream.keys() == []
+    assert all(check.passed for check in checks(world.run(1)).values())
+    assert world.run(0).success
+    shown = {name: value.value for name, value in world.metadata(0).items()}
+    assert shown["summary"].startswith("In the table: **0 rows** of 60 messages, 60 rows expired")
+    assert (shown["dagster/partition_row_count"], shown["rows_written"]) == (0, 60)
+    assert downstream.keys() == []
+    assert "bring_back: true" in failure_of(world.run(0, on_committed="replace"))
+    assert world.run(0, on_committed="replace", bring_back=True).success
+    assert [request.run_key for request in downstream.tick()] == [f"{world.key(0)} 2 complete"]
+
+
 def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstream) -> None:
     """A tick that died before its cursor was stored is repeated with the same run keys.
 
@@ -136,6 +167,52 @@ def test_a_tick_is_bounded(
     ticks = [downstream.keys() for _ in range(4)]
     assert ticks == [[world.key(0), world.key(1)], [world.key(2), world.key(3)], [world.key(4)], []]
     assert set(json.loads(downstream.cursor)) == {world.key(n) for n in range(5)}
+
+
+def test_it_waits_for_event_times(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """With `event_delay` a partition is requested once each topic-partition has passed its end by
+    the delay in event time, and once more if messages of its hours come after that.
+
+    Dead letters and rows without an event time don't pass an end. Event, check and tick say by
+    which column messages are late, and what holds a window open.
+    """
+    window = {"grid": "hourly", "start": hour(0), "event_time": "created_at"}
+    decode = {"schema": "things.py:Dated"}
+    world = World(tmp_path, instance, window=window | {"event_delay": "30m"}, decode=decode)
+    downstream = Downstream(world)
+
+    def send(n: int, *events: str) -> None:
+        for i, event in enumerate(events):
+            world.send(n, 30 + i, b'{"id": 1, "created_at": %s}' % event.encode(), i % 2)
+
+    send(0, '"2026-01-05T00:10:00Z"', '"2026-01-05T00:40:00Z"')
+    send(1, '"2026-01-05T00:50:00Z"', '"2026-01-05T01:20:00Z"', "null")
+    assert world.run(0, 1).success
+    assert downstream.keys() == []
+    assert (
+        "`shop.things[0]` holds the event watermark at 2026-01-05T00:50:00Z: the committed windows"
+        " have no later `created_at`"
+    ) in downstream.skip_message
+    shown = world.metadata(1)
+    assert (shown["late"].value, shown["early"].value) == (1, 0)
+    assert shown["event_time"].value == "created_at"
+    assert "1 message of earlier windows by `created_at`, late" in str(shown["summary"].value)
+    send(2, '"2026-01-05T01:30:00Z"', '"2026-01-05T02:10:00Z"', '"no time"')
+    assert world.run(2).success
+    assert downstream.keys() == [world.key(0)]
+    shown = world.metadata(0) | world.metadata(2)
+    assert shown["event_watermark"].value == hour(1, 30).timestamp()
+    send(3, '"2026-01-05T00:59:59.999999Z"', '"2026-01-05T03:10:00Z"')
+    result = world.run(3)
+    assert result.success
+    assert [r.run_key for r in downstream.tick()] == [f"{world.key(0)} 0 late"]
+    [evaluation] = [
+        e for e in result.get_asset_check_evaluations() if e.check_name == "completeness"
+    ]
+    assert not evaluation.passed
+    assert "1 message of its hours came in later windows" in str(evaluation.description)
+    assert "sum by hour over `created_at`" in str(evaluation.description)
+    assert "A longer `window.event_delay` waits" in str(evaluation.description)
 
 
 def test_batches_have_nothing_to_wait_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:

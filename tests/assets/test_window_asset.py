@@ -22,6 +22,8 @@ from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.ports.sink import Outcome
 
+pytestmark = pytest.mark.some(6, of="tests")
+
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
     [failed] = [e for e in result.get_step_failure_events() if e.step_key == "things"]
@@ -191,6 +193,7 @@ def test_the_check_holds_copies_against_receipts(world: World) -> None:
         "loss": True,
         "retention_margin": True,
         "completeness": True,
+        "ignored": True,
     }
     older = {"receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"})}
     world.instance.report_runless_asset_event(
@@ -350,5 +353,6 @@ def test_a_run_never_lists_all_partitions(
         "loss",
         "retention_margin",
         "completeness",
+        "ignored",
     }
     assert world.green_keys() == {f"2026-01-05-00:0{n}" for n in range(4)}

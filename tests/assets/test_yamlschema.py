@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,18 @@ TEMPLATES = [
 ]
 
 
+@cache
+def _make_validator() -> Draft202012Validator:
+    return Draft202012Validator(Attributes.model_json_schema())
+
+
 def mistakes(text: str) -> list[tuple[str, str]]:
     """Returns the place and message of each mistake in a spec with this section."""
     written: dict[str, Any] = {
         **parse_yaml_with_source_position(USUAL).value,
         **parse_yaml_with_source_position(text).value,
     }
-    errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
+    errors = _make_validator().iter_errors(written)
     return [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
 
 

@@ -11,3 +11,9 @@ class Thing(pa.DataFrameModel):
 
     id: pl.Int64 = pa.Field(ge=0)
     name: pl.String = pa.Field(nullable=True)
+
+
+class Dated(Thing):
+    """`Thing` with the time of its event."""
+
+    created_at: pl.Datetime("us", "UTC") = pa.Field(nullable=True)

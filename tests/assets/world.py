@@ -135,8 +135,8 @@ class World:
         self.broker.create_topic(TOPIC, partitions=PARTITIONS)
         self.spec = self.spec_of(folder, **over)
         columns = Columns.of(load_model(ModelReference(self.spec.decode.schema_, self.spec.folder)))
-        self.columns = columns
-        self.sink = MemoryBoth("things", columns.arrow_schema, self.spec.metadata)
+        self.columns = columns.with_rest() if self.spec.decode.keeps_unknown else columns
+        self.sink = MemoryBoth("things", self.columns.arrow_schema, self.spec.metadata)
         self.sent_messages: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False

@@ -16,7 +16,7 @@ Without a part it measures all parts, and writes docs/benchmark.md.
     transform               the cost of steps for a window
     steps                   the cost of steps for a task
     partitions              the cost of 5,000 micro-batches that are partitions of Dagster
-    pipelines               the cost of 200 pipelines in a code location of Dagster
+    pipelines               the cost of 200 pipelines in a code location of Dagster, and in Airflow
     windows                 also the cost of the next window after 10,000 committed ones, by
                             sink: windows.delta, ..., windows.ledger
     page                    docs/benchmark.md and its pictures from the kept results, without

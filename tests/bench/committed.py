@@ -108,6 +108,9 @@ KINDS = {
     "delta-keyed": Kind(partial(_folder, "table-keyed"), world_of("delta-keyed").sink_at),
     # Iceberg rewrites the list of snapshots with each commit, so owners expire old snapshots.
     "iceberg": Kind(partial(_folder, "warehouse"), world_of("iceberg").sink_at, expire),
+    "iceberg-keyed": Kind(
+        partial(_folder, "warehouse-keyed"), world_of("iceberg-keyed").sink_at, expire
+    ),
     "parquet": Kind(partial(_folder, "files-parquet"), world_of("files").sink_at),
     "postgres": Kind(_database, world_of("postgres").sink_at),
     "sqlite": Kind(partial(_folder, "orders.sqlite"), world_of("sqlite").sink_at),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.bench.harness.meter import Meter
 from tests.bench.harness.side import FailedError, Program
 
 READY = "import json, sys\nprint('{\"ready\": true}', flush=True)\n"
@@ -62,3 +65,11 @@ def test_what_children_cost_counts(tmp_path: Path) -> None:
     assert run.cpu_seconds > 0
     assert run.peaks["process"] > 0
     assert run.together_mb > 0
+
+
+@pytest.mark.spark
+def test_a_worker_of_spark_is_told_from_its_driver(spark: SparkSession) -> None:
+    """A Python process that Spark started for a task is a worker: limits are set on its memory."""
+    with Meter(os.getpid()) as meter:
+        spark.sparkContext.parallelize([1], 1).map(str).collect()
+    assert {"Java", "process", "worker"} <= meter.peaks.keys()

@@ -25,8 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
@@ -49,8 +51,17 @@ ROWS = pa.schema(
 BATCH = 32_768
 
 
-def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
-    """Returns the changes of a window. The first window's changes insert all customers."""
+def changes(
+    number: int, rows: int, count: int, hot_ids: npt.NDArray[np.int64] | None = None
+) -> pa.RecordBatch:
+    """Returns the changes of a window. The first window's changes insert all customers.
+
+    Args:
+        number: the number of the window.
+        rows: the number of customers.
+        count: the number of changes.
+        hot_ids: the customers that all changes are of; None for random changes.
+    """
     dice = np.random.default_rng(number)
     if not number:
         ids, deleted = np.arange(rows), np.zeros(rows, np.bool_)
@@ -60,6 +71,8 @@ def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
             kind < 0.95, dice.integers(0, rows, count), rows + number * count + np.arange(count)
         )
         deleted = (kind >= 0.90) & (kind < 0.95)
+        if hot_ids is not None:
+            ids = dice.choice(hot_ids, count)
     names = pa.array(
         [
             f"customer {i} of window {number}, who has a long name and lives far away in the"
@@ -101,6 +114,37 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def commit_window(sink: Any, number: int, window_changes: pa.RecordBatch, start: int) -> float:
+    """Stages and commits the changes of a window; returns the seconds of the commit alone.
+
+    Args:
+        sink: the table.
+        number: the number of the window.
+        window_changes: the changes.
+        start: the first offset of the window.
+    """
+    stop = start + window_changes.num_rows
+    planned = plan_of(sink, window(number), (start, stop), cluster="cluster")
+    split = planned.splits[0]
+    stager = sink.stager(planned, 0, f"a{number}")(split)
+    for first in range(0, window_changes.num_rows, BATCH):
+        part = window_changes.slice(first, BATCH)
+        stager.add(part, messages(split, start + first, start + first + part.num_rows))
+    staging = stager.finish()
+    counts = split_counts(
+        split,
+        read=window_changes.num_rows,
+        valid=window_changes.num_rows,
+        rows_staged=staging.rows,
+        checksums=Checksums(rows=staging.checksum),
+        rows=window_changes.num_rows,
+    )
+    staged = [Staged(split, counts, staging.committables, ())]
+    began = time.monotonic()
+    assert isinstance(sink.commit(receipt(planned, staged, 0, f"a{number}"), staged), Done)
+    return time.monotonic() - began
+
+
 def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list[float]:
     """Returns the seconds of each commit by windrow."""
     sink, took, first_offset = (
@@ -111,33 +155,8 @@ def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list
     sink.prepare()
     for number in range(windows + 1):
         window_changes = changes(number, rows, count)
-        planned = plan_of(
-            sink,
-            window(number),
-            (first_offset, first_offset + window_changes.num_rows),
-            cluster="cluster",
-        )
-        split = planned.splits[0]
-        stager = sink.stager(planned, 0, f"a{number}")(split)
-        for start in range(0, window_changes.num_rows, BATCH):
-            part = window_changes.slice(start, BATCH)
-            stager.add(
-                part, messages(split, first_offset + start, first_offset + start + part.num_rows)
-            )
-        staging = stager.finish()
-        counts = split_counts(
-            split,
-            read=window_changes.num_rows,
-            valid=window_changes.num_rows,
-            rows_staged=staging.rows,
-            checksums=Checksums(rows=staging.checksum),
-            rows=window_changes.num_rows,
-        )
-        staged = [Staged(split, counts, staging.committables, ())]
+        took.append(commit_window(sink, number, window_changes, first_offset))
         first_offset += window_changes.num_rows
-        began = time.monotonic()
-        assert isinstance(sink.commit(receipt(planned, staged, 0, f"a{number}"), staged), Done)
-        took.append(time.monotonic() - began)
     return took
 
 

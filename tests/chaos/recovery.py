@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos import worker
-from tests.chaos.record import PAGE, SUMS
+from tests.chaos.record import PAGE
 from tests.chaos.worker import COMMITTED, Job
 from tests.sinks.worlds import SINKS, world_of
 
@@ -118,7 +118,7 @@ def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
     """Replaces the table in the page; sinks that weren't measured keep their lines."""
     text = page.read_text(encoding="utf-8")
     page_start, _, rest = text.partition(TITLE)
-    table, _, page_end = rest.partition(SUMS)
+    table, next_heading, page_end = rest.partition("\n## ")
     line_by_sink = {
         line.split("|")[1].strip(): line
         for line in table.splitlines()
@@ -137,7 +137,7 @@ def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
     )
     about = table.partition("\n|")[0].strip()
     page.write_text(
-        f"{page_start}{TITLE}\n\n{about}\n\n{rows}\n\n{SUMS}{page_end}", encoding="utf-8"
+        f"{page_start}{TITLE}\n\n{about}\n\n{rows}\n{next_heading}{page_end}", encoding="utf-8"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.chaos import harness, worker
 from tests.chaos.harness import THREADS, Ordeal, RoundOptions, RoundSummary, chaos
-from tests.chaos.record import SUMS, record
+from tests.chaos.record import record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
 from tests.chaos.verdict import find_violations
@@ -227,11 +227,12 @@ def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
 
 
 def test_recoveries_are_put_in_the_place_of_the_last_ones(tmp_path: Path) -> None:
-    """A sink that is measured again has a new line; other lines and the text around the
-    table stay.
+    """A sink that is measured again has a new line; other lines, the text around the table and
+    the table of the next section stay.
     """
     page = tmp_path / "chaos.md"
-    page.write_text(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n{SUMS}\n\nsums\n")
+    next_section = "## Next\n\n| seed | calls |\n| --- | --- |\n| 1 | 34 |\n"
+    page.write_text(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n{next_section}")
     record_recovery(
         [Recovery("files", [1.0, 3.0, 2.0], [0.5]), Recovery("delta", [1.0], [0.25])], page
     )
@@ -245,4 +246,4 @@ def test_recoveries_are_put_in_the_place_of_the_last_ones(tmp_path: Path) -> Non
         "| delta | 1 | 1.00 | 1.00 |", "| delta | 1 | 9.00 | 9.00 |"
     )
     assert once.startswith(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n| sink |")
-    assert once.endswith(f"|\n\n{SUMS}\n\nsums\n")
+    assert once.endswith(f"|\n\n{next_section}")

@@ -26,7 +26,7 @@ from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 from windrow.ingest.crashpoints import CrashError, crash_point
 from windrow.ingest.errors import WindrowError
-from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.ports.sink import AlreadyDone, Done, Maintenance
 from windrow.ingest.testing.contracts.windows import (
     PARTITIONS,
     plan,
@@ -127,7 +127,8 @@ def attempt(job: Job) -> int:
     sink = kind.sink_at(job.location) if job.twin is None else kind.twin_at(job.location, job.twin)
     if job.what == "sweep":
         with clock_ahead(timedelta(hours=2)):
-            sink.sweep_both(timedelta(hours=1))
+            for table in (sink, sink.dead_letters):
+                table.maintain(Maintenance(timedelta(hours=1), file_size=1 << 20))
         return DONE
     if job.what == "look":
         return FAILED if sink.look(window(job.window)) is None else ALREADY

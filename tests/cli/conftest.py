@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command import CommandResult, run_command
 from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble, assemble_to_look
-from windrow.ingest.cli.main import app
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import TopicPartition, instant
 from windrow.ingest.ports.engine import Engine
@@ -119,9 +118,9 @@ class Stage:
         """Moves the clock."""
         self.now += timedelta(seconds=seconds)
 
-    def call(self, *arguments: str) -> Result:
+    def call(self, *arguments: str) -> CommandResult:
         """Runs the command in this process."""
-        return CliRunner().invoke(app, list(arguments))
+        return run_command(*arguments)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Runs the command with `--json`, and returns its JSON document."""

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from typer.testing import CliRunner
 
+from tests.command import run_command
 from tests.commands import first_document
-from windrow.ingest.cli.main import app
 from windrow.ingest.kafka.embedded import server
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
@@ -32,7 +31,7 @@ def test_a_port_that_is_taken_is_told_first(
         busy_socket.listen()
         port = str(busy_socket.getsockname()[1])
         words = ["broker", "run", "--folder", str(tmp_path / "kafka"), "--port", port]
-        done = CliRunner().invoke(app, words)
+        done = run_command(*words)
     assert (done.exit_code, fetched) == (3, [])
     assert f"Port {port} on 127.0.0.1, which the broker of" in done.output
 

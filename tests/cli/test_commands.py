@@ -18,9 +18,9 @@ from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from tests.cli.conftest import START, Stage, hour
+from tests.command import run_command
 from tests.commands import with_spec
 from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
@@ -372,7 +372,7 @@ def test_no_option_is_dropped_for_a_second_one(words: list[str], option: str) ->
 
     Otherwise the last one alone would count, with exit code 0.
     """
-    result = CliRunner().invoke(app, [*words, option, "1", f"{option}=2", "--help"])
+    result = run_command(*words, option, "1", f"{option}=2", "--help")
     assert result.exit_code == 2
     assert f"{option} may be given once" in result.output
 
@@ -400,7 +400,7 @@ def test_several_windows_are_told_how(stage: Stage) -> None:
 )
 def test_usage_says_what_to_write(stage: Stage, arguments: list[str], says: str) -> None:
     """A Spark property given twice, a wrong master, and a spec without a command are explained."""
-    result = CliRunner().invoke(app, [*arguments, Path(stage.spec).name], prog_name="windrow")
+    result = run_command(*arguments, Path(stage.spec).name)
     assert result.exit_code == 2
     assert says in " ".join(result.output.replace("│", "").split())
 

@@ -59,6 +59,22 @@ def test_all_well(stage: Stage) -> None:
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
 
 
+def files_of(folder: Path) -> dict[str, int]:
+    """Returns all files and folders, with the time of the last change of their content."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_nothing_is_written(stage: Stage, tmp_path: Path) -> None:
+    """Doctor writes nothing, not even the ledger's id; with `--write` it removes what it wrote."""
+    files = files_of(tmp_path)
+    document = stage.json("doctor", stage.spec)
+    assert files_of(tmp_path) == files
+    assert "without an id yet" in str(document)
+    tried = stage.json("doctor", stage.spec, "--write")
+    assert files_of(tmp_path).keys() == files.keys()
+    assert levels(tried) == levels(document) | {"write": "ok"}
+
+
 def test_without_spec(stage: Stage) -> None:
     """Without SPEC, doctor checks the machine only, and lists the extras that aren't installed."""
     assert list(levels(stage.json("doctor"))) == ["java", "prepared", "extras"]

@@ -75,6 +75,19 @@ def test_a_new_column(narrow: Stage) -> None:
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
 
 
+def test_plan_names_the_windows_that_a_replay_fills(narrow: Stage) -> None:
+    """`plan` names windows with fields that have a column now, until they are replayed."""
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    plan = ("plan", narrow.spec, "--window", hour(6))
+    assert narrow.json(*plan)["fillable"] == []
+    evolve(narrow, NARROW + NOTE, "add_columns")
+    assert narrow.json(*plan)["fillable"] == [hour(5)]
+    assert f"Messages of {hour(5)} have fields that no column was for" in narrow.call(*plan).stdout
+    narrow.json("replay", narrow.spec, "--window", hour(5))
+    assert sorted(map(str, table_rows(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
+    assert narrow.json(*plan)["fillable"] == []
+
+
 def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
     """A replay into an append-only table is refused before the window is read.
 
@@ -105,6 +118,39 @@ def test_a_wider_column(narrow: Stage) -> None:
     assert rows.schema.field("id").type == pa.int64()
     assert sorted(rows["id"].to_pylist()) == [1, 9, 9, LARGE]
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
+def test_the_model_follows_the_topic(narrow: Stage) -> None:
+    """`infer --check` names `--update`, which shows the schema's changes, and with `--yes` writes
+    them; the table follows with its next rows, and dead letters become rows.
+    """
+    evolve(narrow, NARROW, "widen")
+    narrow.produce(5, b'{"id": 8, "to": {"city": "c", "zip": 1}, "never": null}')
+    schema = narrow.folder / "schema.py"
+    checked = narrow.json("infer", "--check", narrow.spec)["findings"]
+    assert "windrow infer --update SPEC adds fields" in str(checked)
+    shown = narrow.json("infer", "--update", narrow.spec)
+    assert (shown["written"], schema.read_text()) == (False, NARROW)
+    assert (
+        "add --yes to change the schema so" in narrow.call("infer", "--update", narrow.spec).stdout
+    )
+    assert narrow.json("infer", "--update", narrow.spec, "--yes")["written"]
+    assert schema.read_text() == SCHEMA + NOTE + (
+        '    to: pl.Struct({"city": pl.String, "zip": pl.Int64}) = pa.Field(nullable=True)\n'
+    )
+    assert narrow.json("infer", "--update", narrow.spec)["changes"] == []
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    narrow.json("dead", "replay", narrow.spec, "--window", hour(4))
+    assert LARGE in table_rows(narrow)["id"].to_pylist()
+    assert {"city": "c", "zip": 1} in table_rows(narrow)["to"].to_pylist()
+    assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
+@pytest.mark.parametrize(("mode", "added"), [("none", []), ("add_columns", ["note: pl.String"])])
+def test_an_update_is_what_the_table_takes(narrow: Stage, mode: str, added: list[str]) -> None:
+    """A change that `sink.evolve` doesn't allow is not proposed."""
+    evolve(narrow, NARROW, mode)
+    assert narrow.json("infer", "--update", narrow.spec, "--yes")["changes"] == added
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,9 @@ def test_the_cluster_is_asked_for(stage: Stage, tmp_path: Path) -> None:
         ["infer", "--check", "things.yaml", "--id", "x"],
         ["infer", "--check", "nowhere.yaml"],
         ["infer", "other", "--check", "things.yaml"],
+        ["infer", "--check", "things.yaml", "--update", "things.yaml"],
+        ["infer", "--check", "things.yaml", "--yes"],
+        ["infer", "--update", "things.yaml", "--id", "x"],
         ["infer", "--check", "things.yaml", "--registry", "nowhere"],
         ["init", "new", "--id", "a b"],
         ["init", "new", "--bootstrap", "nowhere"],
@@ -339,6 +342,28 @@ def register(registry: RegistryServer, **fields: Any) -> None:
     )
 
 
+def test_an_update_by_the_newest_schema(of_avro: Stage, schema_registry: RegistryServer) -> None:
+    """The newest schema's fields come into the model before any message has them, a null is no
+    type, and a field that is gone stays in the model.
+    """
+    lines = {"type": "array", "items": {"type": "record", "name": "L", "fields": [
+        {"name": "sku", "type": "string"}
+    ]}}  # fmt: skip
+    register(schema_registry, id=["null", "int"], note="string", lines=lines, never="null")
+    update = of_avro.json("infer", "--update", of_avro.spec, "--yes")
+    assert update["changes"] == [
+        "note: pl.String",
+        'lines: pl.List(pl.Struct({"sku": pl.String}))',
+    ]
+    lines["items"]["fields"].append({"name": "count", "type": "int"})  # type: ignore[index]
+    register(schema_registry, id="long", lines=lines)
+    update = of_avro.json("infer", "--update", of_avro.spec, "--yes")
+    assert update["changes"] == ["lines[].count: pl.Int32"]
+    schema = (of_avro.folder / "schema.py").read_text()
+    assert "note: pl.String = pa.Field(nullable=True)" in schema
+    assert of_avro.json("infer", "--update", of_avro.spec)["diff"] == ""
+
+
 VERSIONS: dict[str, tuple[dict[str, Any], int, str]] = {
     "the same": ({"id": "long"}, 0, "1 would fit"),
     "a narrower type": ({"id": "int"}, 0, "1 would fit"),
@@ -409,3 +434,44 @@ def test_a_window_is_as_the_check_said(of_avro: Stage) -> None:
     assert of_avro.json("infer", "--check", of_avro.spec)["fitting"] == 1
     (window,) = of_avro.json("run", of_avro.spec, "--window", hour(8))["windows"]
     assert window["committed"]["receipt"]["counts"]["valid"] == 1
+
+
+def test_topics_of_a_pattern_are_pipelines_of_one_file(stage: Stage, tmp_path: Path) -> None:
+    """`infer PATTERN` writes one spec, whose topics differ where their messages do.
+
+    It names the topics that it leaves out, and overwrites nothing. Its pipelines run.
+    """
+    contents = {"shop.a": b'{"n": 1}', "shop.b": b'{"n": 1}', "shop.eu.c": b'{"t": "x"}'}
+    for topic, content in {**contents, "shop.empty": b"", "other.a": b"{}"}.items():
+        stage.broker.create_topic(topic, partitions=1, retention_ms=None)
+        for i in range(3 if content else 0):
+            late = timedelta(days=30 * (topic == "shop.a"), hours=2 - i)
+            stage.broker.produce(TopicPartition(topic, 0), content, timestamp=START - late)
+    stage.broker.produce(TopicPartition("shop.eu.c", 0), None, timestamp=START)
+    words = ("infer", "shop[.]([abe].*)", str(tmp_path / "shop"), *AT)
+    document = stage.json(*words)
+    assert [*document["topics"]] == [*contents]
+    assert [*document["left_out"]] == ["shop.empty"]
+    spec = tmp_path / "shop" / "defs.yaml"
+    assert spec.read_text().splitlines()[3:] == [
+        "  for_each:",
+        '    topic_pattern: "shop[.]([abe].*)"',
+        "    topics:",
+        '      "shop.a": {window: {start: "2025-12-05T22:00:00Z"}}',
+        '      "shop.b":',
+        '      "shop.eu.c": {decode: {on_null: drop}}',
+        '  id: "{name}"',
+        '  source: {bootstrap_servers: "127.0.0.1:1"}',
+        '  window: {grid: hourly, start: "2026-01-04T22:00:00Z", delay: "5m"}',
+        '  decode: {format: json, schema: "{name}.py:Row", on_null: dead, unknown: ignore}',
+        "  limits: {max_dead_ratio: 0.01}",
+        '  sink: {path: "./data/{name}"}',
+    ]
+    assert {file.name for file in spec.parent.iterdir()} == {
+        *("a.py", "b.py", "eu.c.py", "defs.yaml"),
+    }
+    assert stage.json(*words, code=2)["error"]["message"].startswith(f"{spec} exists already")
+    ran = stage.json("run", str(spec), "--window", hour(-1))["pipelines"]
+    counts = {name: ran[name]["windows"][0]["committed"]["receipt"]["counts"] for name in ran}
+    assert {name: counts[name]["rows"] for name in counts} == {"a": 0, "b": 1, "eu.c": 1}
+    assert (tmp_path / "shop" / "data" / "eu.c").is_dir()

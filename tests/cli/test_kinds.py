@@ -155,6 +155,7 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
         "plans": [],
         "done": None,
         "paused": None,
+        "fillable": [],
     }
     assert batches.call("plan", batches.spec).stdout == "Nothing is waiting.\n"
 

@@ -107,8 +107,8 @@ def test_a_database_that_cannot_be_written(
         Path("things.sqlite").touch()
     access = os.access
 
-    def denied(path: str, mode: int) -> bool:
-        written = mode == os.W_OK and path.endswith("things.sqlite")
+    def denied(path: str | Path, mode: int) -> bool:
+        written = mode == os.W_OK and str(path).endswith("things.sqlite")
         return not written and access(path, mode)
 
     monkeypatch.setattr(os, "access", denied)

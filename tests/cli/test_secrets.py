@@ -215,6 +215,7 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path:
     ("setting_path", "value", "says"),
     [
         ("state", f"postgresql://me:{CANARY}@h/db", "or leave it out and set PGPASSWORD"),
+        ("state", f"postgresql://me:a/{CANARY}@h/db", "or leave it out and set PGPASSWORD"),
         ("state", f"postgresql://h/db?sslmode=require&password={CANARY}", "a URL with a password"),
         ("sink.url", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
         ("sink.catalog.uri", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),

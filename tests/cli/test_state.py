@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import START, Stage, hour
+from tests.cli.conftest import HOURLY, SCHEMA, START, Stage, hour
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 
@@ -46,6 +47,75 @@ def test_states(stage: Stage) -> None:
     assert stage.call("state", stage.spec, "--window", hour(0)).stdout == (
         f"{hour(0)}: late, 2 messages of its hours in later windows\n"
     )
+
+
+DATED = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64
+    sent_on: pl.Date = pa.Field(nullable=True)
+    created_at: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+"""
+
+
+def test_states_by_event_time(stage: Stage) -> None:
+    """With `event_delay` events complete a window, and later ones make it late again.
+
+    So does a dead letter that a replay accepts: it counts by its event time from then on.
+    """
+    (stage.folder / "schema.py").write_text(DATED)
+    stage.write(window=f"{HOURLY}, event_time: created_at, event_delay: 30m")
+
+    def send(n: int, *events: str, number: str = "1") -> None:
+        values = (f'{{"id": {number}, "created_at": "2026-01-05T{event}Z"}}' for event in events)
+        stage.produce(n, *(value.encode() for value in values))
+
+    send(4, "04:10:00", "03:10:00")
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(5)}")
+    shown = stage.json("state", stage.spec, "--window", hour(3), code=4)
+    assert shown["event_time"] == "created_at"
+    assert shown["event_watermark"] == "2026-01-05T03:10:00Z"
+    assert states(shown) == {hour(3): "open"}
+    assert "`shop.things[1]` holds the event watermark at" in shown["error"]["message"]
+    send(5, "04:40:00", "04:30:00")
+    send(6, "05:40:00", "05:40:00")
+    send(6, "03:30:00", number='"7"')
+    stage.json("run", stage.spec, "--window", f"{hour(5)}/{hour(7)}")
+    complete = [{"window": hour(3), "state": "complete", "late_elsewhere": 0}]
+    assert stage.json("state", stage.spec, "--window", hour(3))["windows"] == complete
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace('Thing"}', 'Thing", coerce: lenient}'))
+    stage.json("dead", "replay", stage.spec, "--window", hour(6))
+    late = [{"window": hour(3), "state": "late", "late_elsewhere": 1}]
+    assert stage.json("state", stage.spec, "--window", hour(3))["windows"] == late
+    stage.write(window=HOURLY)  # the receipts stay as they are
+    assert stage.json("state", stage.spec, "--window", hour(3))["windows"] == [
+        {"window": hour(3), "state": "late", "late_elsewhere": 2}
+    ]
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "doctor"])
+def test_a_column_that_has_no_event_times(stage: Stage, command: str) -> None:
+    """A column that is missing, or has no timestamps, is refused before anything is read.
+
+    The message names the columns that could be meant.
+    """
+    for name, type_text, schema, advice in (
+        ("created", "", DATED, "Set it to one of the columns with timestamps: created_at"),
+        ("sent_on", ": it is date32[day]", DATED, "columns with timestamps: created_at"),
+        ("created_at", "", SCHEMA, "Add a column of timestamps to the schema"),
+    ):
+        (stage.folder / "schema.py").write_text(schema)
+        stage.write(window=f"{HOURLY}, event_time: {name}")
+        window = [] if command == "doctor" else ["--window", hour(0)]
+        shown = stage.call(command, stage.spec, *window, "--json")
+        expected = f"no timestamp column {name}, which window.event_time names{type_text}"
+        assert shown.exit_code != 0
+        assert expected in shown.output
+        assert advice in shown.output
 
 
 def test_the_oldest_window_of_several(stage: Stage) -> None:

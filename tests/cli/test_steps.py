@@ -9,13 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from tests.cli.conftest import Stage, hour
+from tests.command import CommandResult, run_command
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
-from windrow.ingest.cli.main import app
 
 THINGS = (Path(__file__).parents[1] / "integration" / "things.py").read_text()
 STEPS = """\
@@ -28,9 +26,9 @@ transform:
 VALUES = [b'{"id":1,"name":"7 8"}', b'{"id":2,"name":"x"}', b'{"id":3}', b"poison"]
 
 
-def run_command(*words: str) -> Result:
+def run_without_broker(*words: str) -> CommandResult:
     """Runs the command without a broker."""
-    return CliRunner().invoke(app, words, env={"BROKER": "127.0.0.1:9"})
+    return run_command(*words, env={"BROKER": "127.0.0.1:9"})
 
 
 def steps_of(user: User, *words: str) -> list[dict[str, Any]]:
@@ -65,25 +63,25 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     spec.write_text(spec.read_text() + STEPS)
     lines.write_bytes(b"\n".join(VALUES))
     files_before = sorted(tmp_path.iterdir())
-    outcome = run_command("try", str(spec), str(lines), "--json")
+    outcome = run_without_broker("try", str(spec), str(lines), "--json")
     assert outcome.exit_code == 0, outcome.output
     document = json.loads(outcome.stdout)
     assert_each_is_told(document["steps"], "t")
     assert document["left_out"] is False
     assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == files_before
-    shown = run_command("try", str(spec), str(lines), "--limit", "1").stdout
+    shown = run_without_broker("try", str(spec), str(lines), "--limit", "1").stdout
     assert "transform.steps.2: 2 rows" in shown
     assert shown.endswith("There are more, which are not shown (--limit)\n")
-    both = run_command("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
+    both = run_without_broker("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
     assert (both.exit_code, (tmp_path / "rows.jsonl").exists()) == (2, False)
     (tmp_path / "same.py").write_text(
         "import polars as pl\n\n\ndef same(rows: pl.DataFrame) -> pl.DataFrame:\n    return rows\n"
     )
     python = "transform: {steps: [{python: 'same.py:same', schema: 'things.py:Thing'}]}\n"
     spec.write_text(spec.read_text().replace(STEPS, python))
-    steps = json.loads(run_command("try", str(spec), str(lines), "--json").stdout)["steps"]
+    steps = json.loads(run_without_broker("try", str(spec), str(lines), "--json").stdout)["steps"]
     assert steps[2]["name"] == "transform.steps.0"
-    missing = run_command("try", str(spec), str(tmp_path / "none"))
+    missing = run_without_broker("try", str(spec), str(tmp_path / "none"))
     assert (missing.exit_code, "none can't be read" in " ".join(missing.output.split())) == (
         2,
         True,

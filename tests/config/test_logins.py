@@ -162,6 +162,14 @@ def test_a_mistake_in_a_login(change: dict[str, Any], words: str, tmp_path: Path
             "wheel is built without Kerberos",
         ),
         (BEARER | {"sasl.oauthbearer.method": "oidc"}, "write it under client.oauth"),
+        *(
+            (BEARER | {"oauth": {**LOGINS["secret"], **change}}, f"same on every machine: {file}")
+            for change, file in (
+                ({"client_secret": {"file": "secret"}}, "client_secret.file"),
+                ({"ca": "ca.pem"}, "ca"),
+                ({"client_secret": None, "assertion": {"token_file": "t"}}, "assertion.token_file"),
+            )
+        ),
     ],
 )
 def test_properties_that_do_not_fit_a_login(

@@ -71,6 +71,7 @@ EMPTY = {
     "sink.client",
     "sink.headers",
     "dead_letters.client",
+    "decode.codecs",
     "decode.headers",
     "decode.envelope",
     "decode.written_with",

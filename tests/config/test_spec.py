@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -49,6 +50,7 @@ attributes:
 
 
 START = "\"{{ env('ORDERS_START') }}\""
+SQLITE_SINK = {"kind": "sqlite", "path": "a.db", "table": "t"}
 
 
 @pytest.fixture(autouse=True)
@@ -527,17 +529,20 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 SECTIONS = {
     "LimitsSpec": "limits",
+    "MaintainSpec": "maintain",
     "PipelineSpec": "spec",
     "SourceSpec": "source",
     "TuningSpec": "tuning",
     "PositionSpec": "start",
     "KeySection": "key",
+    "PartitionSection": "partition_by",
     "DeadLettersSpec": "dead_letters",
     "TransformSpec": "transform",
 }
 SECTIONS |= {
-    section.__name__: "sink"
-    for section in (section_at(import_path) for import_path in KINDS.values())
+    base.__name__: "sink"
+    for import_path in KINDS.values()
+    for base in section_at(import_path).__mro__
 }
 OPTIONS = {
     base.__name__
@@ -813,7 +818,11 @@ def test_a_key_beside_the_value(folder: Path) -> None:
         "k_",
     )
     plain = parse_spec(GOOD_ATTRIBUTES, folder).decode
-    assert (plain.key, plain.headers, plain.part) == (None, {}, WHOLE)
+    assert (plain.key, plain.headers, plain.part) == (
+        None,
+        {},
+        replace(WHOLE, is_named=True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -961,3 +970,63 @@ def test_every_stage_has_limits(folder: Path) -> None:
     assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.for_stage(stage) for stage in STAGES} == {
         StageLimits()
     }
+
+
+@pytest.mark.parametrize(
+    ("sink", "is_refused"),
+    [
+        (SQLITE_SINK, True),
+        ({"kind": "postgres", "url": "postgresql://h/d", "table": "t", "staging": "s"}, True),
+        ({"kind": "files", "path": "t"}, False),
+        ({"kind": "routes", "by": "topic", "tables": [], "other": SQLITE_SINK}, True),
+        ({"kind": "routes", "by": "topic", "tables": [], "other": {"path": "t"}}, False),
+    ],
+)
+def test_limits_that_a_table_does_not_have(
+    folder: Path, sink: dict[str, object], is_refused: bool
+) -> None:
+    """Limits of maintenance that don't apply to a kind of table are refused, not ignored."""
+    if sink["kind"] == "routes":
+        route = {"values": ["a"], "sink": {**SQLITE_SINK, "table": "a"}}
+        sink = {**sink, "tables": [route]}
+    attributes = {**GOOD_ATTRIBUTES, "sink": sink, "maintain": {"keep_files": "2d"}}
+    parse_spec(attributes, folder)
+    limits = {"keep_versions": "8d", "file_size": "1MiB"}
+    if not is_refused:
+        parse_spec({**attributes, "maintain": limits}, folder)
+        return
+    with pytest.raises(SpecError) as refused_spec:
+        parse_spec({**attributes, "maintain": limits}, folder)
+    for name in limits:
+        assert f"maintain.{name}: isn't for sink.kind {sink['kind']}" in refused_spec.value.message
+
+
+@pytest.mark.parametrize(
+    ("sink", "reason"),
+    [
+        ({"path": "t", "mode": "upsert", "primary_key": ["a"]}, "a row belongs to its key"),
+        (
+            {"kind": "routes", "by": "topic", "tables": [], "other": {"path": "t"}},
+            "a window's rows are in several tables",
+        ),
+        (
+            {"kind": "kafka", "topic": "t", "staging": "s"},
+            "the topic's retention removes its messages",
+        ),
+        (SQLITE_SINK, None),
+        ({"path": "t"}, None),
+    ],
+)
+def test_rows_that_do_not_expire(folder: Path, sink: dict[str, object], reason: str | None) -> None:
+    """`maintain.keep_rows` is refused, with the reason, for tables whose rows don't leave them
+    with their window.
+    """
+    if "tables" in sink:
+        sink = {**sink, "tables": [{"values": ["a"], "sink": {"path": "a"}}]}
+    attributes = {**GOOD_ATTRIBUTES, "sink": sink, "maintain": {"keep_rows": "90d"}}
+    if reason is None:
+        assert parse_spec(attributes, folder).maintain.limits.keep_rows == timedelta(days=90)
+        return
+    with pytest.raises(SpecError) as refused_spec:
+        parse_spec(attributes, folder)
+    assert f"maintain.keep_rows: isn't for this table: {reason}" in refused_spec.value.message

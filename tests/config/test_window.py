@@ -21,7 +21,14 @@ from windrow.ingest.model.source import AtTime, Given, GroupOffsets, Initializer
 
 START = "2026-01-01T00:00:00Z"
 A0 = TopicPartition("a", 0)
-TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}
+TIMED = {
+    "start": START,
+    "delay": "5m",
+    "max_wait": "5m",
+    "idle": "wait",
+    "event_time": "a",
+    "event_delay": "1h",
+}
 BATCHED = {"every": "* * * * *", "max_records": 5, "min_records": 1}
 
 
@@ -172,12 +179,16 @@ FAULTS = {
     [
         ({"start": START}, "window.grid: is missing"),
         ({"grid": "hourly"}, "window.start: is missing"),
+        (
+            {"grid": "hourly", "start": START, "event_delay": "1h"},
+            "window.event_delay: needs a window.event_time, the column whose times it",
+        ),
         ({"grid": "hourly", "start": None}, "window.start: is missing"),
         (
             {"grid": "batch", "foo": 1},
             (
                 "window.foo: unknown key; known are grid, start, delay, max_wait, idle,"
-                " completeness, every, max_records, min_records"
+                " completeness, event_time, event_delay, every, max_records, min_records"
             ),
         ),
         (

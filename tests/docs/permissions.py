@@ -40,7 +40,7 @@ KAFKA_NOTES = """\
   that `delivery_guarantee: exactly-once` relies on; without it, it takes Kafka's defaults for granted.
 - If the control topic is new, the first run looks for messages of this pipeline in the sink's topics. Without Read on these it can't.
 - `PREFIX` is `sink.transactional_id_prefix`, by default `windrow`. Give each pipeline a prefix of its own if others mustn't end its transactions.
-  `windrow doctor` can't ask for rights on transactional ids.
+  Kafka tells rights on transactional ids only to who has Describe on the cluster, so `windrow doctor` doesn't ask for them: the first run tells.
 - Spark's tasks log in as the driver does. They need Read on `TOPIC` alone.
 - Brokers before Kafka 3.0 also want IdempotentWrite on the cluster from whoever publishes dead letters. That wasn't tried.
 """  # noqa: E501

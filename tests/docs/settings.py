@@ -223,7 +223,12 @@ def page() -> str:
     )
 
 
-def _tables(setting_tables: Iterable[Table]) -> Iterator[str]:
+def _tables(setting_tables: Iterable[Table]) -> Iterable[str]:
+    """Returns the texts of tables. A section that several kinds have alike is there once."""
+    return dict.fromkeys(_texts(setting_tables))
+
+
+def _texts(setting_tables: Iterable[Table]) -> Iterator[str]:
     for table in setting_tables:
         rows = [_row(name, field) for name, field in table.settings()]
         if rows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from datetime import timedelta
 from io import TextIOBase
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.clock import clock_ahead
 from tests.faults import syscalls
 from windrow.ingest import assemble as assembly
 from windrow.ingest import waiting
@@ -25,6 +27,8 @@ from windrow.ingest.sinks.sqlite.store import SqliteState
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
+
+_WAITED = ExitStack()
 
 Produced = Mapping[TopicPartition, Mapping[int, object]]
 """The messages that must be in the table, as the checker takes them."""
@@ -90,8 +94,15 @@ def serve(
         except EOFError:
             os._exit(0)
         with redirect_stdout(told), redirect_stderr(told):  # type: ignore[type-var]
-            answer = _report(request) if isinstance(request, dict) else _call(request)
+            answer = _answer(request)
         owner.send(("done", answer))
+
+
+def _answer(request: Any) -> Any:
+    """Waits for a while by the sinks' clock, makes the checker's report, or runs a command."""
+    if isinstance(request, timedelta):
+        return _WAITED.enter_context(clock_ahead(request))
+    return _report(request) if isinstance(request, dict) else _call(request)
 
 
 def _on_local_engine(assemble: Any) -> Any:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing import reduction
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.faults.places import BOTH, COMMANDS, RUN, Command, Place, Servers, fi
 from tests.warm import SERVER
 from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.runner.progress import INTERVAL_SECONDS
+from windrow.ingest.sinks.kit.commit.maintain import LEASE_TIME
 from windrow.ingest.waiting import SECONDS
 
 SILENT_SECONDS = SECONDS + INTERVAL_SECONDS + 8.0
@@ -126,8 +128,8 @@ class Process:
         )
         self._supervisor.start()
 
-    def ask(self, request: Sequence[str] | Produced) -> Ended:
-        """Runs a command, or makes the checker's report."""
+    def ask(self, request: Sequence[str] | Produced | timedelta) -> Ended:
+        """Runs a command, makes the checker's report, or waits by the clock of the sinks."""
         self._owner.send(request)
         injector, texts, deadline = self._injector, [], time.monotonic() + LIMIT
         silent, said_time = False, 0.0
@@ -240,6 +242,8 @@ def _recover(
     run = [word.replace("SPEC", "things.yaml") for word in (*RUN[:-1], BOTH)]
     again = [] if command.once and failed.answer == command.code else [arguments]
     after = [[word.replace("SPEC", "things.yaml") for word in step] for step in command.after]
+    if "another one is refused until" in failed.text:
+        process.ask(LEASE_TIME)
     for step in (*steps, *again, *after, run, ["verify", "things.yaml", "--deep"]):
         ended = process.ask(step)
         if ended.answer != (command.code if step is arguments else 0):

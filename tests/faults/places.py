@@ -74,7 +74,7 @@ COMMANDS = {
     "peek": Command(("peek", "SPEC"), (RUN,)),
     "pause": Command(PAUSE, (RUN,), after=(RESUME,)),
     "resume": Command(RESUME, (RUN, PAUSE)),
-    "sweep": Command(("sweep", "SPEC", "--yes"), (RUN,)),
+    "maintain": Command(("maintain", "SPEC"), (RUN,)),
     "rebase": Command(("rebase", "SPEC"), (RUN,), code=2),
     "rebind": Command(("rebind", "SPEC"), (RUN,), code=2),
 }
@@ -86,7 +86,9 @@ POSTGRES = "'postgresql://postgres@POSTGRES/DATABASE?sslmode=disable'"
 SINKS = {
     "delta": "{path: lake/things}",
     "files": "{kind: files, path: lake/things}",
-    "iceberg": "{kind: iceberg, warehouse: lake, table: shop.things}",
+    "iceberg": (
+        "{kind: iceberg, warehouse: lake, table: shop.things, mode: upsert, primary_key: [id]}"
+    ),
     "postgres": f"{{kind: postgres, url: {POSTGRES}, table: things, staging: staged}}",
     "sqlite": "{kind: sqlite, path: orders.sqlite, table: orders}",
     "kafka": (

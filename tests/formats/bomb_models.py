@@ -32,6 +32,13 @@ class Wide(Narrow):
     price: pl.Decimal(38, 10) = pp.Field(nullable=True)
 
 
+class Trees(Wide):
+    """The columns of `Wide`, and JSON texts of records that contain themselves."""
+
+    tree: pl.String = pp.Field(nullable=True)
+    chain: pl.List(pl.String) = pp.Field(nullable=True)
+
+
 class Line(pp.DataFrameModel):
     """A model of lines, with a column of each type that a field may have."""
 

@@ -13,6 +13,7 @@ import random
 import resource
 import sys
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,6 +103,28 @@ ROWS: dict[str, Make] = {
     ),
     "objects at the limit": _field("more", b"[1", b"," + b'{"a":' * 90 + b"1" + b"}" * 90, b"]"),
 }
+
+
+def _members(count: int) -> bytes:
+    return b",".join(b'"%07d":1' % i for i in range(count))
+
+
+KEPT: dict[str, Make] = {
+    "many fields": lambda size: b"{" + _members(size // 12) + b"}",
+    "a large field": _repeat(b'{"id":1,"more":"', b"x", b'"}'),
+    "a field of each item": _field("items", b'[{"a":1}', b',{"a":1}', b"]"),
+    "a field of each entry": lambda size: (
+        b'{"entries":{' + b",".join(b'"%07d":{"a":1}' % i for i in range(size // 18)) + b"}}"
+    ),
+    "fields below a long key": lambda size: (
+        b'{"entries":{"' + b"k" * (size // 2) + b'":{' + _members(size // 24) + b"}}}"
+    ),
+    "fields below a short key": lambda size: (
+        b'{"entries":{"' + b"/" * 15 + b'":{' + _members(size // 12) + b"}}}"
+    ),
+    "small objects": _repeat(b'{"id":1,"more":[1', b',{"a":1}', b"]}"),
+}
+"""Messages with fields that a row keeps."""
 
 
 def _stated(schema: bytes, payload: bytes = b'{"op":"c","after":{"price":"MDk="}}') -> bytes:
@@ -434,6 +457,12 @@ FRAMES: dict[str, Make] = {
     "a GUID of nothing": lambda size: b"\1" + b"\0" * size,
     "an id without its end": lambda _: b"\0\0\0",
     "an unknown first byte": lambda size: b"\7" * size,
+    "a compressed payload behind Glue's frame": lambda size: (
+        b"\3\5" + bytes(16) + zlib.compress(bytes(size * 50))
+    ),
+    "a compressed payload of Glue that ends early": lambda size: (
+        b"\3\5" + bytes(16) + zlib.compress(os.urandom(size))[:-1]
+    ),
     "a path of a million steps": lambda size: framed(1, b"\x80\x89\x7a" + b"\2" * size),
     "a path of negative steps": lambda size: framed(1, b"\1" * size),
     "a path without an end": lambda size: framed(1, b"\xff" * size),
@@ -473,7 +502,10 @@ def _framed_with_path(family: Make) -> Make:
 
 
 BOMBS: dict[str, Callable[[], list[Bombs]]] = {
-    "json": lambda: [_json_bombs("json", b"", b"", {})],
+    "json": lambda: [
+        _json_bombs("json", b"", b"", {}),
+        Bombs(decoder_of("json", "", folder=HERE, unknown="keep", **_MODEL), b'{"id":1}', KEPT),
+    ],
     "json-schema-confluent": lambda: [
         _json_bombs("json-schema-confluent", framed(1, b""), b"", FRAMES)
     ],
@@ -481,7 +513,7 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
         _json_bombs("debezium-json", b'{"op":"c","after":', b"}", {}),
         Bombs(
             decoder_of("debezium-json", "", folder=HERE, **_MODEL, schema_include=True),
-            _stated(b"null"),
+            _stated_field(_DECIMAL % b"2", b'"price":"MDk="'),
             STATED,
         ),
     ],
@@ -499,9 +531,18 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
         )
     ],
     "maxwell-json": lambda: [_json_bombs("maxwell-json", b'{"type":"insert","data":', b"}", {})],
+    "dms-json": lambda: [
+        _json_bombs("dms-json", b'{"metadata":{"operation":"load"},"data":', b"}", {})
+    ],
     "avro": lambda: [
         _avro_bombs(
-            decoder_of("avro", "", folder=HERE, **_MODEL, writer_schema=json.dumps(AVRO_SCHEMA)),
+            decoder_of(
+                "avro",
+                "",
+                folder=HERE,
+                schema="bomb_models.py:Trees",
+                writer_schema=json.dumps(AVRO_SCHEMA),
+            ),
             lambda family: family,
             {},
         )

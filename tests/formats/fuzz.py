@@ -56,13 +56,13 @@ EXTREMES = (
 def json_pass(dice: random.Random) -> tuple[OnePass, list[bytes]]:
     columns = json_documents.columns_of(dice, dice.choice((1, 3, 8, 30)))
     reading = Reading(
-        unknown=dice.choice(("ignore", "dead")),
+        unknown=dice.choice(("ignore", "keep", "dead")),
         lenient=dice.random() < 0.3,
         is_only_column=dice.random() < 0.3,
     )
-    return JsonPass(columns, reading), [
-        json_documents.document(dice, columns) for _ in range(WHOLE)
-    ]
+    whole = [json_documents.document(dice, columns) for _ in range(WHOLE)]
+    kept_columns = columns.with_rest() if reading.unknown == "keep" else columns
+    return JsonPass(kept_columns, reading), whole
 
 
 def avro_pass(dice: random.Random) -> tuple[OnePass, list[bytes]]:

@@ -199,7 +199,7 @@ def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
         SpecError,
         match=(
             r"decode.unknown: unknown key; known are format, schema, key, fields_include, headers,"
-            r" most"
+            r" codecs, most"
         ),
     ):
         parse_spec(attributes(tmp_path, unknown="dead"), tmp_path)

@@ -89,6 +89,8 @@ SPLIT_COUNTS = SplitCounts(
     lookups=(LOOKED_UP,),
     ignored=2,
     ignored_fields=(("$.note", 2),),
+    late_stamps=3,
+    latest_event=START,
 )
 CHANGED = Changed(1, 2, SUMS[4], SUMS[5])
 RECEIPT = Receipt(
@@ -113,6 +115,9 @@ RECEIPT = Receipt(
     passed_over=10,
     pins=(PIN,),
     stop=FROZEN_STOP,
+    event_time="created_at",
+    files=4,
+    expired_at=END,
 )
 REFUSED = RefusedWindow(WINDOW, PLAN.digest, "schema-digest", "0.1.0", END)
 PAUSE = Pause(3, paused=True, who="ann", reason="an upgrade", recorded_at=END)

@@ -19,7 +19,7 @@ import windrow.ingest.testing
 from tests.docs.settings import Table, tables
 from tests.golden.conftest import Golden
 from tests.golden.described import named, public, resolved_schema
-from tests.shape.test_modules import modules
+from tests.shape.sources import modules
 from windrow.ingest import crashpoints
 from windrow.ingest.cli.main import app
 from windrow.ingest.config.cluster import ClusterSpec

@@ -287,10 +287,16 @@ def shape(value: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_an_iceberg_table(tmp_path: Path, golden: Golden) -> None:
+@pytest.mark.parametrize("kind", ["iceberg", "iceberg-keyed"])
+def test_an_iceberg_table(kind: str, tmp_path: Path, golden: Golden) -> None:
     """Windrow's properties of an Iceberg table and of its commits stay, and the paths of files."""
-    sink = KINDS["iceberg"](str(tmp_path))
-    commit_two(sink)
+    if kind in KEYED:
+        table = KEYED[kind](str(tmp_path))
+        fill_keyed(table)
+        sink = table.sink
+    else:
+        sink = KINDS[kind](str(tmp_path))
+        commit_two(sink)
     metadata = state_of(sink).table.metadata
     snapshot = metadata.current_snapshot()
     assert snapshot is not None
@@ -301,7 +307,7 @@ def test_an_iceberg_table(tmp_path: Path, golden: Golden) -> None:
         ("summary", snapshot.summary.additional_properties),
     ):
         layout[name] = {k: steady(v) for k, v in properties.items() if k.startswith("windrow.")}
-    golden("stored/iceberg.json", layout)
+    golden(f"stored/{kind}.json", layout)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.cli.conftest import stage as stage  # noqa: PLC0414  the fixture
 from tests.golden import samples
 from tests.golden.conftest import Golden
 from tests.golden.described import document
-from tests.shape.test_modules import modules
+from tests.shape.sources import modules
 from windrow.assets.failures import failure_of
 from windrow.ingest import errors
 from windrow.ingest.admin.rebuild import Rebuilt
@@ -23,6 +23,7 @@ from windrow.ingest.cli import output
 from windrow.ingest.cli.dead import DeadReplayResults, ExportedDead, ShownDead
 from windrow.ingest.cli.doctor import Examined
 from windrow.ingest.cli.lag import Behind
+from windrow.ingest.cli.maintain import ShownMaintenance
 from windrow.ingest.cli.pause import PauseState
 from windrow.ingest.cli.peek import Peeked, PeekedFile, Shaped
 from windrow.ingest.cli.plan import PlanDocument
@@ -30,8 +31,8 @@ from windrow.ingest.cli.prepare import Prepared
 from windrow.ingest.cli.rebase import Rebased, Rebound
 from windrow.ingest.cli.run import Runs
 from windrow.ingest.cli.servers import Connected, Serving
-from windrow.ingest.cli.sweep import Swept
 from windrow.ingest.cli.windows import Due, ShownStates, ShownWindows
+from windrow.ingest.infer.model_update import ModelUpdate
 from windrow.ingest.infer.new_pipeline import Begun, Inferred
 from windrow.ingest.infer.schema_drift import DriftReport
 from windrow.ingest.kafka.dead_topic import headers_of
@@ -54,6 +55,7 @@ DOCUMENTS: dict[str, type] = {
     "infer": Inferred,
     "infer --check": DriftReport,
     "infer --template": Begun,
+    "infer --update": ModelUpdate,
     "lag": Behind,
     "pause": PauseState,
     "peek": Peeked,
@@ -69,7 +71,7 @@ DOCUMENTS: dict[str, type] = {
     "show": ShownWindows,
     "spark run": Connected,
     "state": ShownStates,
-    "sweep": Swept,
+    "maintain": ShownMaintenance,
     "try": Shaped,
     "verify": Verified,
     "verify --restore-receipts": Restored,
@@ -105,7 +107,7 @@ def test_commands_print_their_documents(stage: Stage) -> None:
         ("due",),
         ("verify",),
         ("verify --restore-receipts",),
-        ("sweep",),
+        ("maintain",),
         ("dead show",),
         ("dead show --out", str(rows)),
         ("dead replay", "--stage", "value", "--dry-run"),
@@ -189,8 +191,8 @@ def test_reasons_of_dead_letters(golden: Golden) -> None:
 def test_metrics(tmp_path: Path, golden: Golden) -> None:
     """Metrics keep their names, labels, types and meanings, and their file its name."""
     observer = Prometheus("orders", str(tmp_path))
-    for number, (figure, (_, label)) in enumerate(FIGURES.items()):
-        observer.see(figure, number, f"a {label}" if label else "")
+    for number, (figure, (_, labels)) in enumerate(FIGURES.items()):
+        observer.see(figure, number, *(f"a {label}" for label in labels))
     observer.report()
     (file,) = tmp_path.iterdir()
     golden(f"told/{file.name}", file.read_text())

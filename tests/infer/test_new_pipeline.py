@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.avro.wire import varint
@@ -22,10 +22,10 @@ from tests.profiles import examples
 from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.infer.candidates import TypeGuess
 from windrow.ingest.infer.json_documents import guess_type
-from windrow.ingest.infer.new_pipeline import Inferred, infer, template
+from windrow.ingest.infer.new_pipeline import Inferred, infer, template, write_files
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker
@@ -478,6 +478,8 @@ KEYS = (
 
 
 @settings(max_examples=examples(40))
+@example([{"": {"2026-01-05": None}}])
+@example([{"": {"": None}}])
 @given(st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=6), min_size=1, max_size=8))
 def test_every_sampled_document_fits_what_was_guessed_from_it(
     documents: list[dict[str, Any]],
@@ -488,3 +490,10 @@ def test_every_sampled_document_fits_what_was_guessed_from_it(
             Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents)
         )
     assert (report.fitting, report.refused) == (len(documents), ())
+
+
+def test_files_that_can_not_all_be_written_leave_none(tmp_path: Path) -> None:
+    """A file that fails takes those before it along: the same command works later."""
+    with pytest.raises(UnreachableError, match="run this again"):
+        write_files(tmp_path, {"schema.py": "first", "missing/defs.yaml": "second"})
+    assert not [*tmp_path.iterdir()]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.formats.cdc.corpus import text
-from tests.formats.cdc.recorded import RECORDINGS
+from tests.formats.cdc.recorded import FLATTENED, RECORDINGS, Recording
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
@@ -88,11 +88,34 @@ def event_of_table(table: str, schema: str | None = None) -> dict[str, Any]:
 
 CANAL = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "data": [{"id": "1"}]}
 MAXWELL = {"type": "insert", "database": "d", "table": "t", "ts": 1, "data": {"id": 1}}
+
+
+def dms(operation: str, row: dict[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
+    """Returns a message of AWS DMS, with the names and the order of one that it wrote."""
+    is_data = not operation.endswith("-table")
+    metadata = {
+        "timestamp": "2026-01-05T09:00:00.983670Z",
+        "record-type": "data" if is_data else "control",
+        "operation": operation,
+        "partition-key-type": "primary-key" if is_data else "task-id",
+        "partition-key-value": "public.t.1" if is_data else "serv-res-id-1-yhru",
+        "schema-name": "public",
+        "table-name": "t",
+    }
+    part = {"data": row or {"id": 1}} if is_data else {"control": {}}
+    return {**part, **beside, "metadata": metadata}
+
+
 RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
     "documents": ([{"id": 1}, None], "json"),
     "documents with a little poison": ([*[{"id": 1}] * 3, b"poison", None], "json"),
     "documents that are about operations": (
-        [{"op": "c", "id": 1}, {"type": "insert", "table": "t"}],
+        [
+            {"op": "c", "id": 1},
+            {"type": "insert", "table": "t"},
+            {"action": "I", "id": 1},
+            {"action": "sort", "columns": []},
+        ],
         "json",
     ),
     "events of debezium": (
@@ -115,6 +138,15 @@ RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
         [CANAL, {**CANAL, "type": "ALTER", "isDdl": True, "data": None}],
         "canal-json",
     ),
+    "rows of ExtractNewRecordState": (
+        [{"id": 1, "__deleted": "false"}, {"id": 1, "__deleted": "true"}, None],
+        "debezium-json",
+    ),
+    "rows with names that Debezium would add behind ids": (
+        [framed(3, b'{"id": 1, "__source_ts_ms": 5}')],
+        "debezium-json-schema-confluent",
+    ),
+    "messages of DMS": ([dms("load"), dms("create-table"), dms("delete")], "dms-json"),
     "events of maxwell": (
         [MAXWELL, {**MAXWELL, "type": "bootstrap-start", "data": {}}],
         "maxwell-json",
@@ -243,11 +275,21 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
         "2 tables: 'd.t' (1), 's.u' (1)",
         "--table DATABASE.TABLE",
     ),
-    "documents of mongodb": (
-        [{**DEBEZIUM, "after": '{"_id": 1}'}],
+    "messages of wal2json": (
+        [
+            {"action": "B"},
+            {"action": "I", "table": "t", "columns": [{"name": "id", "value": 1}]},
+            {"action": "D", "table": "t", "identity": [{"name": "id", "value": 1}]},
+        ],
         request_with(),
-        "of MongoDB",
-        "ExtractNewDocumentState",
+        "wal2json's, whose rows are lists of columns",
+        "--format json",
+    ),
+    "messages of wal2json in its first form": (
+        [{"change": [{"kind": "insert", "columnnames": ["id"], "columnvalues": [1]}]}],
+        request_with(),
+        "wal2json's, whose rows are lists of columns",
+        "--format json",
     ),
 }
 
@@ -326,17 +368,21 @@ def test_the_record_is_told() -> None:
     }
 
 
-def recorded_proposal(*, keys: bool = True, topic: str = "shop.public.customers") -> Proposal:
+def recorded_proposal(
+    recording: Recording = RECORDINGS["adaptive"],
+    *,
+    keys: bool = True,
+    topic: str = "shop.public.customers",
+) -> Proposal:
     """Returns the proposal for the events that Debezium recorded, by the registry's schemas."""
-    recording = RECORDINGS["adaptive"]
 
     class BySubject(FixedRegistry):
         def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
-            name = "Envelope" if subject.endswith("-value") else "Key"
+            names = {"Envelope", "Value"} if subject.endswith("-value") else {"Key"}
             versions = [
                 schema
                 for schema in self.schemas
-                if json.loads(schema.text)["name"] == name
+                if json.loads(schema.text)["name"] in names
                 and json.loads(schema.text)["namespace"] == "shop.public.customers"
             ]
             return versions[::-1][:limit]
@@ -373,6 +419,15 @@ def test_an_envelope_without_keys_or_of_another_topic() -> None:
     }
     assert proposal.primary_key == ()
     assert "primary key is unknown" in proposal.hints[0]
+
+
+def test_flattened_rows_by_registry() -> None:
+    """Rows of ExtractNewRecordState by a registry are a keyed table."""
+    proposal = recorded_proposal(FLATTENED["rewrite"])
+    key = {"format": "avro-confluent", "fields": ["id"]}
+    assert settings(proposal) == {"format": EVENTS, "flattened": True, "key": key}
+    assert proposal.primary_key == ("id",)
+    assert recorded_proposal(FLATTENED["rewrite"], keys=False).primary_key == ()
 
 
 def test_an_envelope_of_texts_is_refused() -> None:
@@ -652,13 +707,10 @@ def test_numbers_keep_their_digits(name: str) -> None:
         assert str(candidate.guess.type) == kind
 
 
-def test_schemas_of_connect_beside_documents_are_told() -> None:
-    """Documents with Connect's schemas cause a note about how to read the payload.
-
-    Otherwise the columns would be `schema` and `payload`.
-    """
-    proposal = propose_for({"schema": {"type": "struct"}, "payload": {"id": 1}})
-    assert "schemas.enable: false" in proposal.hints[0]
+def test_a_schema_of_connect_without_fields() -> None:
+    """A schema beside the documents that says nothing of their fields is refused."""
+    with pytest.raises(SpecError, match="doesn't have the fields"):
+        propose_for({"schema": {"type": "struct"}, "payload": {"id": 1}})
 
 
 def test_floats_that_are_no_numbers() -> None:

@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalogs import load
 
 SCHEMA = '''\
 """Customers."""
@@ -125,6 +127,10 @@ def _partition(customer: Customer | None) -> int:
     return 0 if customer is None else customer[1] % 2
 
 
+DELTA = "path: ./things"
+"""A Delta table next to the spec."""
+
+
 def make_user(
     kafka: str,
     folder: Path,
@@ -132,7 +138,7 @@ def make_user(
     decode: str = PLAIN,
     *,
     log: Log = LOG,
-    location: str = "path: ./things",
+    location: str = DELTA,
 ) -> User:
     """Makes a user with a pipeline of customers.
 
@@ -172,6 +178,11 @@ def make_user(
 
 
 def customers(folder: Path) -> list[tuple[Any, ...]]:
-    """Returns the table's rows."""
-    rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
+    """Returns the rows of the table, which is a Delta table or an Iceberg table."""
+    if (folder / "lake").exists():
+        table = load(CatalogTable.in_folder(f"{folder}/lake", "shop.things"))
+        assert table is not None
+        rows = table.scan().to_arrow().to_pylist()
+    else:
+        rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
     return sorted((row["shop"], row["number"], row["name"]) for row in rows)

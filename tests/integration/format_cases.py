@@ -491,6 +491,24 @@ CASES = {
         ],
         [("schema", "wrong_type")],
     ),
+    "dms-json": Case(
+        {
+            "format": "dms-json",
+            "schema": "formats.py:Customer",
+            "envelope": {"op": "metadata.operation"},
+        },
+        [
+            (None, b'{"control":{},"metadata":{"operation":"create-table"}}', ()),
+            (None, b'{"data":{"id":1,"name":"Ann"},"metadata":{"operation":"load"}}', ()),
+            (None, b'{"data":{"id":1,"name":"Ann"},"metadata":{"operation":"delete"}}', ()),
+            (None, b'{"data":{"id":"1"},"metadata":{"operation":"insert"}}', ()),
+        ],
+        [
+            {"id": 1, "name": "Ann", "op": "load"},
+            {"id": 1, "name": "Ann", "op": "delete"},
+        ],
+        [("schema", "wrong_type")],
+    ),
     "messages kept as they are": Case(
         {"format": "raw"}, [(None, b"\xff", ())], [{"value": b"\xff"}], []
     ),

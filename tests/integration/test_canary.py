@@ -150,11 +150,12 @@ def test_a_mask_hides_each_spelling() -> None:
 
 
 _SENT = {
-    *("plain", "percent-encoded", "of a form", "JSON"),
+    *("plain", "percent-encoded", "percent-encoded, lower", "percent-encoded but /", "of a form"),
+    *("JSON", "JSON in JSON", "repr", "HTML"),
     *(f"base64+{shift}" for shift in range(3)),
     *(f"URL's base64+{shift}" for shift in range(3)),
 }
-"""The spellings in which clients send secrets."""
+"""The spellings in which clients send secrets, and errors repeat them."""
 
 
 # ---------------------------------------------------------------------------------- in this process

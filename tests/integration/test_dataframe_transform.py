@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
-from tests.integration.harness import HERE, PipelineSetup, millis, read_visible, verdict
+from tests.integration.harness import HERE, PipelineSetup, hour, millis, read_visible, verdict
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -120,6 +121,27 @@ def test_one_row_of_each_name(make_setup: Any, on_spark: Any) -> None:
     assert not [finding for finding in verification.findings if finding.level == "wrong"]
     assert run_window(pipeline, setup).recovered
     assert run_window(pipeline, setup, 2).committed.receipt.counts.rows == 1
+
+
+def test_event_times_are_those_of_the_rows_that_it_is_given(
+    make_setup: Any, on_spark: Any, kafka: str, topic: str
+) -> None:
+    """Messages count by the event times of their rows before the function, also if it leaves them
+    out; dead letters and rows without an event time count by their timestamps.
+    """
+    events = [hour(0) + timedelta(minutes=30), hour(1) + timedelta(minutes=50), hour(2)]
+    values = [json.dumps({"id": 7, "created_at": event.isoformat()}) for event in events]
+    produce(kafka, topic, [Put(value.encode(), millis(1, 40), 1) for value in values])
+    setup = make_setup(
+        "nothing", decode={"schema": "things.py:Dated"}, window={"event_time": "created_at"}
+    )
+    receipt = run_window(on_spark(setup), setup).committed.receipt
+    assert (receipt.event_time, receipt.counts.late, receipt.counts.early) == ("created_at", 1, 1)
+    assert [late for s in receipt.splits for late in s.late_by] == [(setup.window(0).key, 1)]
+    assert max(s.latest_event for s in receipt.splits if s.latest_event) == events[1]
+    assert min(s.min_timestamp for s in receipt.splits if s.min_timestamp) == events[0]
+    assert max(s.max_timestamp for s in receipt.splits if s.max_timestamp) == events[2]
+    assert (receipt.counts.rows, sum(s.stamped_late for s in receipt.splits)) == (0, 0)
 
 
 def test_all_rows_come_through(make_setup: Any, on_spark: Any) -> None:

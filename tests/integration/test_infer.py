@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner, Result
 
+from tests.command import CommandResult, run_command
 from tests.formats.avro import wire as avro
 from tests.formats.confluent.registries import framed
 from tests.formats.protobuf import wire as protobuf
@@ -29,7 +29,6 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble
-from windrow.ingest.cli.main import app
 from windrow.ingest.errors import format_count
 from windrow.ingest.testing.engine import LocalEngine
 
@@ -295,11 +294,11 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         assembly, "assemble_to_look", lambda spec, _=None: assemble(spec, LocalEngine())
     )
 
-    def types(*words: str, code: int = 0) -> Result:
+    def types(*words: str, code: int = 0) -> CommandResult:
         with chdir(tmp_path), patch.dict(os.environ):
             for name in ELSEWHERE:
                 os.environ.pop(name, None)
-            result = CliRunner().invoke(app, list(words))
+            result = run_command(*words)
         assert result.exit_code == code, result.output
         return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from tests.integration.user import HERE, HOURLY, User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import SecureBroker
 from tests.kafka.tokens import bearer
+from tests.permissions.guarded import grant
 from tests.sinks.kafka.world import read_committed
 from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.kafka.rights import Right
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -47,14 +49,15 @@ class TokenUser(User):
 
     Attributes:
         token: the file with the token, which somebody renews.
+        source: the topic that is read.
         target: the topic of the table.
         dead: the topic of the dead letters.
     """
 
     def __init__(self, server: SecureBroker, folder: Path, count: int, **sections: Any) -> None:
-        source, self.target, self.dead = (create_topic(server.bootstrap) for _ in range(3))
+        self.source, self.target, self.dead = (create_topic(server.bootstrap) for _ in range(3))
         puts = [Put(json.dumps({"id": n, "name": None}).encode(), millis(1)) for n in range(count)]
-        produce(server.bootstrap, source, [*puts, Put(b"no json", millis(1, 1))])
+        produce(server.bootstrap, self.source, [*puts, Put(b"no json", millis(1, 1))])
         self.setup, self.folder, self.token = None, folder, folder / "token"  # type: ignore[assignment]
         print_token = f"print(open({str(self.token)!r}).read())"
         oauth = {
@@ -64,7 +67,7 @@ class TokenUser(User):
         cluster = {"bootstrap_servers": server.bearer, "client": bearer(**oauth)}
         spec = {
             "id": "things",
-            "source": {"cluster": "prod", "topic": source},
+            "source": {"cluster": "prod", "topic": self.source},
             "window": yaml.safe_load(f"{{{HOURLY}}}"),
             "decode": {"schema": "things.py:Thing"},
             "sink": {
@@ -102,7 +105,32 @@ def test_a_window_by_token(server: SecureBroker, tmp_path: Path) -> None:
     with server.tokens.renewing(user.token, 60):
         assert {check["level"] for check in user.types("doctor")["checks"]} <= {"ok", "warn"}
         user.types("run", "--window", HOUR)
+        user.types("lag")
         user.assert_published(server, 20)
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        ({"audience": "other"}, ("invalid_token", "Look at client.oauth of the cluster")),
+        ({"subject": "stranger"}, ("this client lacks Read on the topic", "kafka-acls.sh")),
+    ],
+    ids=["login", "rights"],
+)
+def test_a_token_that_the_cluster_refuses(
+    server: SecureBroker, tmp_path: Path, claims: Mapping[str, str], told: Sequence[str]
+) -> None:
+    """A token for another audience leads `doctor`, `run` and `lag` to `client.oauth`; one of a
+    client that may log in, and not read, leads them to the missing right.
+    """
+    user = TokenUser(server, tmp_path, 1)
+    grant(server.bootstrap, "reader", [Right("Read", "topic", user.source)])
+    token = server.tokens.issue(600, **claims)
+    user.token.write_text(token)
+    for command in (("doctor",), ("run", "--window", HOUR), ("lag",)):
+        printed = json.dumps(user.types(*command, code=2))
+        assert [words for words in told if words not in printed] == [], printed
+        assert token not in printed
 
 
 @pytest.mark.long

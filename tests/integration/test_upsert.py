@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.customers import (
     DEBEZIUM,
+    DELTA,
     LEFT,
     MARKED,
     PLAIN,
@@ -21,22 +22,25 @@ from tests.integration.customers import (
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
+ICEBERG = "kind: iceberg, warehouse: lake, table: shop.things"
 NO_KEY, NO_NAME = ("key", "key:null"), ("rules", "check:name:str_length")
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    ("decode", "sink", "expected_rows", "dead"),
+    ("decode", "sink", "location", "expected_rows", "dead"),
     [
-        (PLAIN, "mode: upsert", LEFT, [NO_KEY, NO_NAME]),
-        (PLAIN, "mode: delete-aware, buckets: 3", MARKED, [NO_KEY, NO_NAME]),
-        (DEBEZIUM, "mode: upsert", LEFT, [NO_NAME]),
+        (PLAIN, "mode: upsert", DELTA, LEFT, [NO_KEY, NO_NAME]),
+        (PLAIN, "mode: delete-aware, buckets: 3", DELTA, MARKED, [NO_KEY, NO_NAME]),
+        (DEBEZIUM, "mode: upsert", DELTA, LEFT, [NO_NAME]),
+        (DEBEZIUM, "mode: delete-aware, buckets: 3", ICEBERG, MARKED, [NO_NAME]),
     ],
-    ids=["upsert", "delete-aware", "debezium"],
+    ids=["upsert", "delete-aware", "debezium", "iceberg"],
 )
 def test_the_last_word_on_each_customer(
     decode: str,
     sink: str,
+    location: str,
     expected_rows: object,
     dead: list[tuple[str, str]],
     kafka: str,
@@ -46,7 +50,7 @@ def test_the_last_word_on_each_customer(
 
     `verify --deep` finds nothing.
     """
-    user = make_user(kafka, tmp_path, sink, decode)
+    user = make_user(kafka, tmp_path, sink, decode, location=location)
     for hour in (3, 2, 1):
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
     assert customers(tmp_path) == expected_rows

@@ -43,3 +43,9 @@ class Tried(Thing):
     """`Thing` with a column that has the name of one of windrow's own columns in Spark."""
 
     Windrow_Try: pl.Int64 = pa.Field(nullable=True)
+
+
+class Dated(Thing):
+    """`Thing` with the time of its event."""
+
+    created_at: pl.Datetime("us", "UTC") = pa.Field(nullable=True)

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from typer.testing import CliRunner
-
+from tests.command import run_command
 from tests.commands import with_spec
 from tests.integration.harness import PipelineSetup
-from windrow.ingest.cli.main import app
 
 HERE = Path(__file__).parent
 HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m"
@@ -83,7 +81,7 @@ class User:
         with chdir(self.folder), patch.dict(os.environ):
             for name in ELSEWHERE:
                 os.environ.pop(name, None)
-            done = CliRunner().invoke(app, [*with_spec(words, "things.yaml"), "--json"])
+            done = run_command(*with_spec(words, "things.yaml"), "--json")
         assert done.exit_code == code, (done.exit_code, done.output)
         return json.loads(done.stdout)
 

@@ -1,6 +1,6 @@
 """A real broker whose ports ask for TLS and a login, a client's certificate, or a token.
 
-The first port listens in clear.
+The first port listens in clear. A topic that has no ACL is open to all.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class SecureBroker(EmbeddedBroker):
             "listener.name.mutual.ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
             f"{self._bearer_settings()}"
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "allow.everyone.if.no.acl.found=true\nsuper.users=User:ANONYMOUS\n"
         )
 
     def _bearer_settings(self) -> str:

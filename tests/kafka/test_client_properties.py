@@ -71,7 +71,7 @@ def sample(name: str) -> object:
         (
             "20000"
             if name.rpartition(".")[2] in {"ms", "bytes", "messages", "kbytes", "ttl"}
-            else "text"
+            else "/text"
         ),
     )
 
@@ -137,10 +137,10 @@ def test_all_problems_are_told_at_once() -> None:
     [
         ({"sasl.username": CANARY}, ["sasl.username", "security.protocol"]),
         (
-            {"ssl.ca.location": CANARY, "security.protocol": "plaintext"},
+            {"ssl.ca.location": f"/{CANARY}", "security.protocol": "plaintext"},
             ["ssl.ca.location", "security.protocol"],
         ),
-        ({"security.protocol": "SASL_SSL"}, ["sasl.mechanism", "sasl.username", "sasl.password"]),
+        ({"security.protocol": "SASL_SSL"}, ["sasl.mechanism", "oauth", "sasl.password"]),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
             ["sasl.mechanism OAUTHBEARER needs oauth too"],
@@ -256,6 +256,7 @@ def test_secrets_are_scrubbed_from_texts() -> None:
         scrub(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
         == "bad *** for bob"
     )
+    assert scrub("<html>\n \x1b[2Jno</html>\n", {}) == "<html> [2Jno</html>"
 
 
 def test_where_to_fix_them() -> None:
@@ -283,13 +284,15 @@ def test_a_secret_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_a_reference_may_not_tell() -> None:
     """A property that is no secret can't be a reference.
 
-    A secret's file needs an absolute path.
+    A file needs an absolute path, also that of a certificate.
     """
     assert problems({"client.id": InEnvironment("X")}) == [
         "client.id is no secret: write its value, or a template"
     ]
     [problem] = problems({**LOGIN, "sasl.password": InFile("password")})
     assert problem.startswith("sasl.password must name its file by an absolute path")
+    [problem] = problems({"security.protocol": "SSL", "ssl.ca.location": "ca.pem"})
+    assert problem.startswith("ssl.ca.location must name its file by an absolute path")
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -13,13 +15,19 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.config.test_logins import BEARER, LOGINS
+from tests.kafka.listener import TLS
+from tests.kafka.oidc import CLIENT, SECRET, Provider
 from tests.kafka.tokens import TokenIssuer
 from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.admin_requests import Questions
+from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client_properties import consumer_properties, scrub
 from windrow.ingest.kafka.error_codes import is_denied, is_login_refused
-from windrow.ingest.kafka.identity import is_client_refused
+from windrow.ingest.kafka.identity import denied_error, is_client_refused
 from windrow.ingest.kafka.oauth import TokenSource, login_properties
 from windrow.ingest.kafka.producers import kind_of
+from windrow.ingest.kafka.shared_clients import Client
+from windrow.ingest.model.plan import Split
 from windrow.ingest.settings.logins import MskLogin, TokenLogin, parse_login
 from windrow.ingest.settings.secrets import InFile
 
@@ -45,6 +53,35 @@ def test_librdkafka_takes_a_login(
         assert scrub(f"bad {CANARY}", properties) == "bad ***"
 
 
+@pytest.mark.parametrize("name", ["secret", "azure"])
+def test_wrong_certificates_beside_a_login_are_an_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that isn't there is told. librdkafka itself ends the process, with no error."""
+    monkeypatch.setenv("X", CANARY)
+    login = {**LOGINS[name], "ca": str(TLS / "broker.pem")} if name == "secret" else LOGINS[name]
+    user = BEARER | {"ssl.ca.location": "/nowhere/ca.pem", "oauth": login}
+    with pytest.raises(SpecError, match=r"ssl\.ca\.location failed"):
+        KafkaBroker("127.0.0.1:1", user).names()
+
+
+def test_without_ca_the_systems_certificates_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider gets librdkafka's request if the system trusts its certificate."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "broker.pem"))
+    monkeypatch.setenv("X", SECRET)
+    with Provider(TokenIssuer(tmp_path), 3600).running() as provider:
+        secret = {"client_id": CLIENT, "client_secret": {"env": "X"}}
+        login = {"method": "oidc", "token_url": provider.token_url, **secret}
+        properties = consumer_properties("127.0.0.1:1", BEARER | {"oauth": login})
+        with closing(ck.Consumer({**properties, "log_level": 0})) as client:
+            deadline = time.monotonic() + 30
+            while not provider.scopes:
+                assert time.monotonic() < deadline
+                client.poll(0.05)
+
+
 HANDSHAKE_FAILED = "mechanism handshake failed: Broker: Request not valid in current SASL state"
 
 
@@ -56,15 +93,32 @@ HANDSHAKE_FAILED = "mechanism handshake failed: Broker: Request not valid in cur
         ('SASL authentication error: {"status":"invalid_token"}', True),
         (f"SASL OAUTHBEARER {HANDSHAKE_FAILED}", False),
         (f"SASL SCRAM-SHA-256 {HANDSHAKE_FAILED}", True),
+        (
+            "SASL PLAIN mechanism handshake failed: Local: Broker transport failure: after 0ms",
+            False,
+        ),
     ],
 )
 def test_a_provider_without_an_answer_is_no_refusal(text: str, refused: bool) -> None:
     """Driver, reader and producer call a client refused by the same rule: an old token may be
-    valid while the provider of tokens doesn't answer, and a second login within a second passes.
+    valid while the provider of tokens doesn't answer, and a second login within a second passes,
+    as does a connection that breaks during a login.
     """
     error = KafkaError(KafkaError._AUTHENTICATION, text)
     assert is_client_refused(error) is is_login_refused(error) is is_denied(error) is refused
     assert kind_of(error) == ("denied" if refused else "failed")
+
+
+def test_a_token_that_the_cluster_refuses_leads_to_the_login() -> None:
+    """Driver and reader send the user to the login by token: no other property is at fault."""
+    text = 'SASL authentication error: {"status":"invalid_token"}'
+    error, properties = KafkaError(KafkaError._AUTHENTICATION, text), {"bootstrap.servers": "a:1"}
+    questions = Questions("a:1", Client(properties), 1)
+    for told in (
+        questions.error_for("the topics", None, error),
+        denied_error(Split("t", 0, 0, 1), error, properties),
+    ):
+        assert "client.oauth" in told.advice
 
 
 def test_azure_is_asked_for_a_resource() -> None:

@@ -72,6 +72,13 @@ def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
         assert "the client's certificate" in caught.value.advice
 
 
+def test_a_broker_that_asks_for_tls_leads_to_the_page() -> None:
+    """Who has set no TLS is told where it is set, and which page says how."""
+    with listening() as bootstrap, pytest.raises(UnreachableError) as caught:
+        KafkaBroker(bootstrap, {}, patience_seconds=1.0).cluster_id()
+    assert "under client of a cluster in a windrow.yaml (windrow help logins)" in str(caught.value)
+
+
 def test_the_right_ca_is_no_mistake() -> None:
     """Silence after a good handshake is an unreachable cluster."""
     with listening() as bootstrap, pytest.raises(UnreachableError):

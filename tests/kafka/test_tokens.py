@@ -35,7 +35,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Start
 from windrow.ingest.source.reader.reader import KafkaReader
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.some(2, of="tests")]
 
 TOKEN_SECONDS = 5
 Use = Callable[[], object]

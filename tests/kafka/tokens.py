@@ -30,12 +30,12 @@ class TokenIssuer:
         self.key_file = folder / "jwks.json"
         self.key_file.write_text(json.dumps(KeySet([self._key]).as_dict(private=False)))
 
-    def issue(self, seconds: float, subject: str = "reader") -> str:
+    def issue(self, seconds: float, subject: str = "reader", audience: str = AUDIENCE) -> str:
         """Issues a token that is valid for some seconds from now on."""
         now = int(time.time())
         claims = {
             "sub": subject,
-            "aud": AUDIENCE,
+            "aud": audience,
             "iss": "tests",
             "iat": now,
             "exp": now + seconds,

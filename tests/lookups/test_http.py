@@ -6,8 +6,8 @@ import json
 import pickle
 import re
 import shutil
-import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,7 +27,7 @@ from pydantic import ValidationError
 
 from tests.kafka.listener import TLS, server_context
 from tests.transform.small_verdicts import columns_of, decoded
-from windrow.ingest import client_cache, http_timeouts
+from windrow.ingest import client_cache, http_timeouts, retry
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.http import client as clients
 from windrow.ingest.lookups.http import source as sources
@@ -432,64 +433,6 @@ def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
     assert excinfo.value.exit_code == 3
 
 
-def hang(handler: BaseHTTPRequestHandler) -> None:
-    handler.server.over.wait(60)  # type: ignore[attr-defined]
-
-
-def drip(handler: BaseHTTPRequestHandler) -> None:
-    """Sends an endless body, byte by byte."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
-    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
-        handler.wfile.write(b" ")
-
-
-def head(handler: BaseHTTPRequestHandler) -> None:
-    """Sends an endless head, byte by byte."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
-    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
-        handler.wfile.write(b"x")
-
-
-def interim(handler: BaseHTTPRequestHandler) -> None:
-    """Sends interim responses repeatedly."""
-    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
-        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-
-def flood(handler: BaseHTTPRequestHandler) -> None:
-    """Sends an endless body, as fast as it is read."""
-    handler.send_response(200)
-    handler.end_headers()
-    while not handler.server.over.is_set():  # type: ignore[attr-defined]
-        handler.wfile.write(bytes(1 << 16))
-
-
-@pytest.mark.some(2)
-@pytest.mark.parametrize("slow", [hang, drip, head, interim])
-def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
-    """A request's timeout covers all its tries by HTTPS, whatever the service sends meanwhile."""
-    with serving(lambda _: Reply(worse=slow)) as service:
-        speak_tls(service)
-        tls = {"ca": str(TLS / "broker.pem")}
-        step = lookup(folder, service, timeout="2s", concurrency=1, tls=tls)
-        with pytest.raises(UnreachableError, match="gives no answer that can be used"):
-            apply(step, decoded(VISITS))
-        assert 1 < len(service.requests) < 6
-
-
-def test_a_handshake_without_an_answer(folder: Path) -> None:
-    """A port that accepts connections, and never speaks TLS, is given up in time."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, serving(reply_one) as service:
-        options = {
-            "http": f"https://127.0.0.1:{silent.getsockname()[1]}/{{ip}}",
-            "timeout": "300ms",
-        }
-        with pytest.raises(UnreachableError, match="Timeout"):
-            apply(lookup(folder, service, **options), decoded(VISITS))
-
-
 def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
     """A task stops after twenty failures in a row, even if a request has time for more tries."""
     rows = decoded(pa.RecordBatch.from_pydict({"ip": [f"ip{n}" for n in range(1000)]}))
@@ -769,6 +712,8 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     for module in (clients, http_timeouts):
         monkeypatch.setattr(module, "time", Clock)
+    without_pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None)
+    monkeypatch.setattr(retry, "time", without_pauses)
     busy = [Reply(status=429, headers={"Retry-After": "1"})] * (clients.MOST_FAILURES + 1)
     replies = iter(busy)
     with serving(lambda a: next(replies, None) or reply_one(a)) as service:

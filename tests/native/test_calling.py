@@ -21,6 +21,8 @@ import pytest
 from windrow.ingest.native import cache_folders
 from windrow.ingest.native.calling import Compiled
 
+pytestmark = pytest.mark.some(6, of="tests")  # most of them compile in a new process
+
 ROOT = Path(__file__).parents[2]
 FACTOR = (
     "from windrow.ingest.native.compiling import part\n\n@part\ndef factor(x):\n    return x * 3\n"
@@ -76,6 +78,16 @@ def read_only(package: Path) -> Path:
     return package
 
 
+class CountingCompilations(Compiled):
+    """Compiled functions that count how often they had to be compiled."""
+
+    compilations = 0
+
+    def _make_image(self) -> Any:
+        self.compilations += 1
+        return super()._make_image()
+
+
 class Loaded:
     """The functions, loaded as in a new process, and whether they had to be compiled."""
 
@@ -83,16 +95,9 @@ class Loaded:
         for name in ("times", "factor"):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
-        self.functions = Compiled("times")
-        compile_runs = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                subprocess,
-                "run",
-                lambda *a, run=subprocess.run, **k: compile_runs.append(a) or run(*a, **k),
-            )
-            self.times = self.functions.times
-        self.came_from_disk = not compile_runs
+        self.functions = CountingCompilations("times")
+        self.times = self.functions.times
+        self.came_from_disk = self.functions.compilations == 0
 
 
 def load(_: Path) -> Loaded:
@@ -135,6 +140,7 @@ def test_code_is_loaded_where_another_user_has_kept_it(
 ) -> None:
     """A user who may only read an environment loads its code and doesn't compile it again."""
     load(package)
+    assert code_files(package)
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError

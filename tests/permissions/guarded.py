@@ -80,7 +80,7 @@ class GuardedBroker(EmbeddedBroker):
         deadline = time.monotonic() + SECONDS
         while not _has_login(admin, name):
             assert time.monotonic() < deadline, "the broker doesn't learn the login"
-        self.grant(name, rights)
+        grant(self.bootstrap, name, rights)
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "SCRAM-SHA-256",
@@ -88,26 +88,27 @@ class GuardedBroker(EmbeddedBroker):
             "sasl.password": PASSWORD,
         }
 
-    def grant(self, user: str, rights: Iterable[Right]) -> None:
-        """Gives rights to a user, and waits until the broker knows them."""
-        rights = list(rights)
-        if not rights:
-            return
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for future in admin.create_acls([_binding(user, right) for right in rights]).values():
-            future.result(SECONDS)
-        deadline = time.monotonic() + SECONDS
-        mine = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            f"User:{user}",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        while len(admin.describe_acls(mine).result(SECONDS)) < len(set(rights)):
-            assert time.monotonic() < deadline, "the broker doesn't learn the rights"
+
+def grant(bootstrap: str, user: str, rights: Iterable[Right]) -> None:
+    """Gives rights to a user, and waits until the broker knows them."""
+    rights = list(rights)
+    if not rights:
+        return
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_acls([_binding(user, right) for right in rights]).values():
+        future.result(SECONDS)
+    deadline = time.monotonic() + SECONDS
+    mine = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    while len(admin.describe_acls(mine).result(SECONDS)) < len(set(rights)):
+        assert time.monotonic() < deadline, "the broker doesn't learn the rights"
 
 
 def _has_login(admin: AdminClient, user: str) -> bool:

@@ -16,7 +16,7 @@ from tests.contracts.dead_topic_contract import letters
 from tests.contracts.reading import batches_of
 from tests.kafka.produce import create_topic
 from tests.permissions.features import KAFKA, KafkaFeature
-from tests.permissions.guarded import PASSWORD, GuardedBroker
+from tests.permissions.guarded import PASSWORD, GuardedBroker, grant
 from tests.sinks.kafka.world import KafkaBoth, options_of
 from windrow.ingest.cli import doctor
 from windrow.ingest.errors import SpecError
@@ -186,7 +186,7 @@ def test_each_right_is_needed_and_all_are_enough(
         use(client)
     assert str(missing) in caught.value.message
     assert granted_by(str(caught.value)) == [missing]
-    guarded.grant(str(client["sasl.username"]), granted_by(str(caught.value)))
+    grant(guarded.bootstrap, str(client["sasl.username"]), granted_by(str(caught.value)))
     use(client)
 
 
@@ -241,7 +241,7 @@ def test_doctor_names_all_rights_that_it_can_ask_for(
         new = {right for check in failed for right in granted_by(check.fix)}
         if not new:
             break
-        guarded.grant(str(client["sasl.username"]), new - got)
+        grant(guarded.bootstrap, str(client["sasl.username"]), new - got)
         got |= new
     assert failed == []
     assert got == {right for right in wanted if right.resource != "transactional-id"}

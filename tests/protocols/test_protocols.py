@@ -20,7 +20,7 @@ EVERY = [
 SEEDS = 200
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "scenario"), EVERY)
 def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
@@ -37,7 +37,7 @@ def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
     assert explored.states > 1_000, "the scenario was hardly explored"
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=100)
 @pytest.mark.parametrize(("name", "scenario"), EVERY)

@@ -20,7 +20,6 @@ import ssl
 import threading
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -42,8 +41,6 @@ class Fault:
         body: its bytes.
         headers: its headers.
         seconds: seconds of waiting before the answer.
-        drip: if not 0, the body is sent byte by byte, with so many seconds between bytes.
-        head_drip: if not 0, a header without an end is sent as by `drip`.
         closes: True to close the connection without an answer.
     """
 
@@ -51,8 +48,6 @@ class Fault:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    drip: float = 0.0
-    head_drip: float = 0.0
     closes: bool = False
 
 
@@ -303,10 +298,8 @@ class RegistryServer:
                 fault = server.faults.get(url.path)
                 if fault is not None:
                     server._stopping.wait(fault.seconds)
-                    if fault.head_drip:
-                        self._drip_head(fault.head_drip)
-                    elif not fault.closes:
-                        self._send(fault.status, fault.body, fault.headers, fault.drip)
+                    if not fault.closes:
+                        self._send(fault.status, fault.body, fault.headers)
                     else:
                         self.close_connection = True
                     return
@@ -324,26 +317,14 @@ class RegistryServer:
                     status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
                 self._send(status, json.dumps(document).encode(), {})
 
-            def _drip_head(self, seconds: float) -> None:
-                self.close_connection = True
-                with suppress(OSError):  # the client hung up
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
-                    while not server._stopping.wait(seconds):
-                        self.wfile.write(b"x")
-
-            def _send(
-                self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0
-            ) -> None:
+            def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
                 try:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                     for name, value in {"Content-Length": str(len(body)), **headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    for drop in (body[i : i + 1] for i in range(len(body))) if drip else (body,):
-                        if drip and server._stopping.wait(drip):
-                            break
-                        self.wfile.write(drop)
+                    self.wfile.write(body)
                     if len(body) < int(headers.get("Content-Length", 0)):
                         self.close_connection = True  # the body is shorter than announced
                 except OSError:  # the client hung up

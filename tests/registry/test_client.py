@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -147,28 +145,6 @@ def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
             replace(registry, url=url, retries=0).schema("1")
 
 
-def test_a_slow_registry(server: RegistryServer) -> None:
-    """Each try has a time limit, however slowly the answer or its head comes."""
-    server.faults = {
-        "/schemas/ids/1": Fault(seconds=60),
-        "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05),
-        "/schemas/ids/3": Fault(head_drip=0.05),
-    }
-    for id_ in ("1", "2", "3"):
-        began = time.monotonic()
-        with pytest.raises(UnreachableError, match="no answer"):
-            Registry(server.url, timeout=0.2, retries=0).schema(id_)
-        assert time.monotonic() - began < 30  # the answers would take 60 s, 5,000 s and longer
-
-
-def test_a_handshake_without_an_answer() -> None:
-    """A port that accepts connections, and never speaks TLS, is given up in time."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(UnreachableError, match="no answer"):
-            Registry(url, timeout=0.2, retries=0).schema("1")
-
-
 def test_many_slow_answers(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,17 +175,9 @@ def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Re
     assert len(server.requested_paths) == 6
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(200, b'{"schema": "' + b"a" * MOST_BYTES + b'"}'),
-        Fault(200, b'{"schema": "a"}', {"Content-Encoding": "gzip"}),
-        Fault(200, b"a" * 64 * MOST_BYTES, {"Content-Length": "1099511627776"}),
-    ],
-)
-def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault: Fault) -> None:
-    """An endless answer is read up to a limit, isn't unpacked, and isn't requested again."""
-    server.faults = {"/schemas/ids/1": fault}
+def test_an_answer_that_is_too_large(server: RegistryServer, registry: Registry) -> None:
+    """An answer that is too large isn't requested again."""
+    server.faults = {"/schemas/ids/1": Fault(200, b'{"schema": "' + b"a" * MOST_BYTES + b'"}')}
     with pytest.raises(RefusedError, match="schema id 1 with more than"):
         registry.schema("1")
     assert len(server.requested_paths) == 1

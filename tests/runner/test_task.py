@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.kafka.world import encoder_of
+from windrow.ingest.errors import RefusedError, SpecError, WindrowError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
@@ -65,6 +66,22 @@ def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseExcep
         task(SPLIT)
     assert raised.value is error
     assert (rows.calls, dead.calls) == (["discard"], ["discard"])
+
+
+@pytest.mark.parametrize("topic", [None, "other"])
+@pytest.mark.parametrize("kind", [SpecError, RefusedError])
+def test_an_error_of_a_step_names_the_messages(kind: type[WindrowError], topic: str | None) -> None:
+    """An error that refuses a window names where its batch begins, unless it names a message."""
+
+    class Reader(Steps):
+        def read(self, _: Split, take: Any) -> None:
+            take(messages(SPLIT).slice(1))
+
+    steps = Reader("decode", kind("too large", "validate", "Fewer.", topic))
+    task = SplitTask(steps, steps, steps, lambda _: Recorder(), lambda _: Recorder())  # type: ignore[arg-type,return-value]
+    with pytest.raises(kind) as raised:
+        task(SPLIT)
+    assert raised.value.log_position == (topic or "t[0]@1")
 
 
 NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])

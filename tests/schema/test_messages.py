@@ -21,9 +21,12 @@ def test_a_value_is_there_once_however_many_rows_it_became() -> None:
     row_messages = for_rows(messages, index)
     assert row_messages.num_rows == len(index)
     assert row_messages.nbytes < 3_000_000
-    size, ordinal, key, offset = columns(
-        ["value-size", "ordinal", "key", "offset"], row_messages, "a1"
+    size, ordinal, key, offset, value = columns(
+        ["value-size", "ordinal", "key", "offset", "value"], row_messages, "a1"
     )
+    assert value.nbytes < 2_000_000
+    assert value.drop_null().to_pylist() == [b"x" * 1_000_000, b"yz"]
+    assert [value[i].is_valid for i in (0, 1, 10_000, 10_001, 10_002)] == [1, 0, 0, 1, 0]
     assert size.to_pylist() == [1_000_000] * 10_000 + [None, 2, 2]
     assert ordinal.to_pylist() == [*range(10_000), 0, 0, 1]
     assert (key.to_pylist()[-4:], offset.to_pylist()[-4:]) == (

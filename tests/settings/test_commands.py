@@ -53,7 +53,9 @@ def test_a_program_runs_once_in_its_lifetime(
         (python("pass"), "it printed nothing"),
         (python(f"print({CANARY!r} * 10_000)"), "it printed more than 65536 bytes"),
         (python("import sys; sys.stdout.buffer.write(b'\\xff')"), "it printed no text"),
+        (python(f"while True: print({CANARY!r} * 1_000)"), "it printed more than 65536 bytes"),
         (python("import threading; threading.Event().wait()"), "it took longer than"),
+        (python("import os, threading; os.close(1); threading.Event().wait()"), "it took longer"),
     ],
 )
 def test_a_program_that_gives_no_secret(

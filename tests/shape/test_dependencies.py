@@ -10,9 +10,9 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from tests.shape.sources import ROOT, nodes
 from windrow.ingest.errors import how_to_install
 
-ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "assets" / "demo"
 """The demo, which is in no wheel. It may import the packages of developers."""
 OURS = {"windrow"}
@@ -22,7 +22,7 @@ FOLDERS = ("assets", "ingest", "resources")
 def imports_of(path: Path) -> set[str]:
     """Returns the top-level names that a module imports, also in functions."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

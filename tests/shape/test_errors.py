@@ -11,9 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import windrow.ingest
+from tests.command import run_command
+from tests.shape.sources import PACKAGES, ROOT, modules, nodes
 from windrow.ingest import errors
 from windrow.ingest.cli.main import app
 from windrow.ingest.model.codec import from_json, to_json
@@ -36,7 +37,6 @@ def _kinds() -> list[type[errors.WindrowError]]:
 
 
 KINDS = _kinds()
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -80,15 +80,15 @@ def test_error_names_its_place() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
-)
-def test_no_error_advises_what_is_not_there(path: Path) -> None:
+def test_no_error_advises_what_is_not_there() -> None:
     """Each command that a message advises exists."""
-    advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
-    assert advised <= {
-        (c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands
-    }
+    commands = {(c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands}
+    assert [
+        (str(path), command)
+        for path in modules("ingest")
+        for command in re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8"))
+        if command not in commands
+    ] == []
 
 
 NOUN = re.compile(
@@ -118,7 +118,7 @@ def _find_agreeing(path: Path) -> list[str]:
     A verb that a condition on the number chooses is found too.
     """
     by_number = list[ast.expr]()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.IfExp) and re.search("[=>] 1", ast.unparse(node.test)):
             by_number += [node] if re.search(r"\b(are|were|have)\b", ast.unparse(node)) else []
         for index, value in enumerate(node.values if isinstance(node, ast.JoinedStr) else []):
@@ -134,11 +134,10 @@ def _find_agreeing(path: Path) -> list[str]:
 
 def _find_plurals(path: Path) -> list[str]:
     """Returns messages with a noun after a number that `format_count` doesn't write: "1 rows"."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    chosen = [node for node in nodes if isinstance(node, ast.IfExp)]
+    chosen = [node for node in nodes(path) if isinstance(node, ast.IfExp)]
     chosen = [node for node in chosen if re.search("[=>] 1", ast.unparse(node.test))]
     others = {id(inner) for node in chosen for inner in ast.walk(node)}  # numbers that are never 1
-    texts = [n for n in nodes if isinstance(n, ast.JoinedStr) and id(n) not in others]
+    texts = [n for n in nodes(path) if isinstance(n, ast.JoinedStr) and id(n) not in others]
     return [
         f"{path.relative_to(ROOT)}:{text.lineno}: {ast.unparse(value)}{noun[0]}"
         for text in texts
@@ -155,8 +154,7 @@ def test_numbers_have_their_noun() -> None:
     `format_count` writes a noun after a number, unless the number is never 1. No verb agrees
     with such a number.
     """
-    folders = ("ingest", "assets", "resources", "airflow/windrow_airflow")
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = list(modules(*PACKAGES, "airflow/windrow_airflow"))
     paths = [path for path in paths if path.parent.name != "demo"]  # the demo's numbers are large
     assert [line for path in paths for line in _find_plurals(path)] == []
     paths = [path for path in paths if "sinks" not in path.parts]  # which don't follow it yet
@@ -169,48 +167,42 @@ def test_messages_name_pages_that_a_user_has() -> None:
     Users of the wheel don't have this folder.
     """
     pages, files = set(), []
-    for folder in ("ingest", "assets", "resources", "airflow/windrow_airflow"):
-        for path in (ROOT / folder).rglob("*.py"):
-            if path.is_relative_to(ROOT / "assets" / "demo"):
-                continue
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            docstring_ids = {
-                id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
-            }
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in docstring_ids:
-                    text = ast.unparse(node)
-                    pages |= set(re.findall(r"\bwindrow help ([a-z][a-z-]*)", text))
-                    files += [path.name] if re.search(r"(?<!/)\bdocs/\w", text) else []
+    for path in modules(*PACKAGES, "airflow/windrow_airflow"):
+        if path.is_relative_to(ROOT / "assets" / "demo"):
+            continue
+        docstring_ids = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+        for node in nodes(path):
+            if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in docstring_ids:
+                text = ast.unparse(node)
+                pages |= set(re.findall(r"\bwindrow help ([a-z][a-z-]*)", text))
+                files += [path.name] if re.search(r"(?<!/)\bdocs/\w", text) else []
     pages |= {kind.runbook for kind in KINDS if kind.runbook}
     assert files == []
     assert pages >= {"formats", "retention", "settings", "write-your-own"}
     for page in pages:
-        shown = CliRunner().invoke(app, ["help", page])
+        shown = run_command("help", page)
         assert (shown.exit_code, shown.stdout.startswith("# ")) == (0, True), page
-    listed = CliRunner().invoke(app, ["help"]).stdout.split()
+    listed = run_command("help").stdout.split()
     assert listed == sorted(path.stem for path in (ROOT / "docs").rglob("*.md"))
-    unknown_page = CliRunner().invoke(app, ["help", "../README"])
+    unknown_page = run_command("help", "../README")
     assert (unknown_page.exit_code, "There is no page ../README" in unknown_page.output) == (
         2,
         True,
     )
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
-)
-def test_the_root_is_never_raised(path: Path) -> None:
+def test_the_root_is_never_raised() -> None:
     """The root class of errors is never raised.
 
     It doesn't say who must act, nor whether a retry helps.
     """
-    calls = [
-        node.func
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    assert [
+        f"{path}:{node.lineno}"
+        for path in modules("ingest")
+        for node in nodes(path)
         if isinstance(node, ast.Call)
-    ]
-    assert "WindrowError" not in {ast.unparse(called) for called in calls}
+        if "WindrowError" in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+    ] == []
 
 
 EXIT_CODES = {

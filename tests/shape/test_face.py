@@ -44,6 +44,7 @@ NAMES = {
     "WindrowSource",
     "Window",
     "load_spec",
+    "load_specs",
     "replay_dead_letters",
     "open_pipeline",
     "pass_over_refused",

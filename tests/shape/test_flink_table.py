@@ -11,7 +11,7 @@ from typing import Any
 from typer.main import get_command
 
 from tests.config.test_settings import FIELDS
-from tests.shape.test_modules import PACKAGES, modules
+from tests.shape.sources import PACKAGES, modules
 from windrow.ingest.cli.main import app
 from windrow.ingest.model.metadata_columns import METADATA
 

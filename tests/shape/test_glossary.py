@@ -12,10 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
-from tests.shape.test_modules import PACKAGES, ROOT, modules
+from tests.shape.sources import PACKAGES, ROOT, modules, nodes
 
 DESIGN = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
 HEAD = "| word | only for | never for | in code |"
@@ -73,14 +74,19 @@ def class_name(word: str) -> str:
 def definitions(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Yields the classes or functions of the three packages, each with its module."""
     for path in modules(*PACKAGES):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, kinds):
                 yield str(path.relative_to(ROOT)), node
 
 
-CLASSES = [
-    (path, node) for path, node in definitions(ast.ClassDef) if isinstance(node, ast.ClassDef)
-]
+@cache
+def find_classes() -> list[tuple[str, str]]:
+    """Returns module and name of each class of the three packages."""
+    return [
+        (path, node.name)
+        for path, node in definitions(ast.ClassDef)
+        if isinstance(node, ast.ClassDef)
+    ]
 
 
 def names() -> Iterator[tuple[str, str]]:
@@ -117,7 +123,7 @@ def test_the_glossary_is_there() -> None:
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.names[0])
 def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
     """Each class and module in the column "in code" exists."""
-    defined_classes = {(path, node.name) for path, node in CLASSES}
+    defined_classes = set(find_classes())
     assert [
         (path, name) for name, path in word.classes.items() if (path, name) not in defined_classes
     ] == []
@@ -132,9 +138,9 @@ def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
     """No other class has the name of a glossary word."""
     meant = {class_name(name): word.classes for word in WORDS for name in word.names}
     borrowed = [
-        f"{path}: {node.name}"
-        for path, node in CLASSES
-        if node.name in meant and meant[node.name].get(node.name) != path
+        f"{path}: {name}"
+        for path, name in find_classes()
+        if name in meant and meant[name].get(name) != path
     ]
     assert borrowed == []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shape.readme import ROOT
+from tests.shape.sources import ROOT, modules, nodes
 
 FUNCTION_WORDS = set(
     """
@@ -55,11 +55,10 @@ def test_no_name_for_others_is_a_function_word(folder: str) -> None:
     """Parameters, fields, functions and constants for other modules aren't named by
     function words.
     """
-    files = sorted((ROOT / folder).rglob("*.py"))
     assert [
         f"{file.relative_to(ROOT)}:{line}: {name}"
-        for file in files
-        for line, name in names_for_others(ast.parse(file.read_text(encoding="utf-8")))
+        for file in modules(folder)
+        for line, name in names_for_others(nodes(file)[0])
         if name in FUNCTION_WORDS - {"of"}
         if f"{file.relative_to(ROOT)}: {name}" not in NAMES_OF_SETTINGS
     ] == []

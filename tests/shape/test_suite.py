@@ -15,7 +15,8 @@ import pytest
 from hypothesis import settings
 
 from tests import soak
-from tests.shape.test_modules import modules, nodes
+from tests.plugin import COSTLY
+from tests.shape.sources import modules, nodes
 
 ROOT = Path(__file__).parents[2]
 
@@ -177,6 +178,12 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
     drew = next(line for line in output.splitlines() if line.startswith("E") and "drew" in line)
     single_output = suite(tmp_path, "--seed=7", "-k", "test_fails")
     assert drew in single_output
+
+
+def test_each_costly_test_is_in_a_contract_suite() -> None:
+    """The suite's table of costly tests names tests that exist, so each mark has its effect."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules("ingest/testing"))
+    assert [name for name in COSTLY if f"def {name}(" not in code] == []
 
 
 def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> None:

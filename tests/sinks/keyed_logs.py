@@ -54,6 +54,8 @@ NARROW = pa.schema(
 )
 """An older model of the same columns. The key and the version are narrower, too."""
 KEY = ("shop", "id")
+LOG_ORDER = [("_window", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
+"""The columns that sort rows as their messages are in the log."""
 
 Key = tuple[str, int]
 

@@ -16,6 +16,10 @@ SINKS = {
     "jsonl": "{kind: files, path: lake/things, format: jsonl}",
     "csv": "{kind: files, path: lake/things, format: csv, compression: none}",
     "iceberg": "{kind: iceberg, warehouse: lake, table: shop.things}",
+    "iceberg-keyed": (
+        "{kind: iceberg, warehouse: lake, table: shop.things, mode: upsert, primary_key: [id],"
+        " buckets: 2}"
+    ),
     "postgres": "{kind: postgres, url: 'DATABASE', table: things, staging: lake/staged}",
     "sqlite": "{kind: sqlite, path: orders.sqlite, table: orders}",
     "routes": (
@@ -50,7 +54,7 @@ def test_a_pipeline_runs_on_it(stage: Stage, request: pytest.FixtureRequest, kin
         "not_json"
     ]
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
-    assert stage.json("sweep", stage.spec)["files"] == []
+    assert stage.json("maintain", stage.spec)["maintained"]["removed_files"] == []
     assert level(stage) == "ok"
     assert not [path for path in stage.folder.rglob("*staged/**/*") if path.is_file()]
 
@@ -132,7 +136,7 @@ def test_a_pipeline_runs_on_it(stage: Stage, request: pytest.FixtureRequest, kin
         ),
         (
             "{kind: iceberg, warehouse: lake, table: shop.things, mode: upsert}",
-            "sink.mode: must be 'append', not 'upsert'",
+            "sink.mode: upsert needs primary_key",
         ),
         ("{kind: iceberg, warehouse: lake, table: shop.things, path: x}", "sink.path: unknown key"),
         ("{kind: iceberg, warehouse: 'a%20b', table: shop.things}", "with a %, ? or # in it"),

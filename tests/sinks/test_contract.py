@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.sweep_contract import SweepContract
-from tests.sinks.delta.world import DeltaKeyedWorld, DeltaWorld
-from tests.sinks.files.world import FilesWorld
-from tests.sinks.iceberg.world import IcebergWorld
+from tests.sinks.delta.world import DeltaKeyedWorld, DeltaPartitionedWorld, DeltaWorld
+from tests.sinks.files.world import FilesPartitionedWorld, FilesWorld
+from tests.sinks.iceberg.world import IcebergKeyedWorld, IcebergPartitionedWorld, IcebergWorld
 from tests.sinks.memory import MemoryWorld
 from tests.sinks.of_a_world import OfAWorld
 from tests.sinks.postgres.world import PostgresKeyedWorld, PostgresWorld
@@ -22,7 +22,7 @@ from windrow.ingest.testing.contracts.sink_grids import SinkGridsContract
 from windrow.ingest.testing.contracts.sink_keyed import SinkKeyedContract
 from windrow.ingest.testing.contracts.sink_metadata import SinkMetadataContract
 
-_delta, _files, _postgres, _routes = (pytest.mark.some(1) for _ in range(4))
+_delta, _files, _iceberg, _postgres, _routes, _partitioned = (pytest.mark.some(1) for _ in range(6))
 """Marks: a case that several classes with the same mark have is run by one of them."""
 
 
@@ -51,6 +51,30 @@ class TestDelta(_Appends):
     """The contract on Delta tables."""
 
     world = DeltaWorld()
+
+
+@pytest.mark.slow
+@_partitioned
+class TestDeltaPartitioned(_Appends):
+    """The contract on Delta tables that are partitioned by a column."""
+
+    world = DeltaPartitionedWorld()
+
+
+@pytest.mark.slow
+@_partitioned
+class TestIcebergPartitioned(_Appends):
+    """The contract on Iceberg tables that are partitioned by a column."""
+
+    world = IcebergPartitionedWorld()
+
+
+@pytest.mark.slow
+@_partitioned
+class TestFilesPartitioned(_Appends):
+    """The contract on tables of Parquet files that are partitioned by a column."""
+
+    world = FilesPartitionedWorld()
 
 
 @pytest.mark.slow
@@ -93,6 +117,22 @@ class TestIceberg(_Appends):
     """The contract on Iceberg tables, with the catalog in SQLite."""
 
     world = IcebergWorld()
+
+
+@pytest.mark.slow
+@_iceberg
+class TestIcebergKeyed(
+    OfAWorld, SinkKeyedContract, SweepContract, SinkGridsContract, DeadLettersContract
+):
+    """The contract on Iceberg tables with a primary key."""
+
+    world = IcebergKeyedWorld()
+
+
+class TestIcebergMarked(TestIcebergKeyed):
+    """The contract on Iceberg tables in which deleted keys stay."""
+
+    world = IcebergKeyedWorld(marks=True)
 
 
 @pytest.mark.some(1)

@@ -152,3 +152,26 @@ def test_dead_letters_are_where_their_asset_says(sink: dict[str, Any]) -> None:
     kind = parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp")).sink
     store: Any = kind.dead_letters(Path("/tmp"))
     assert kind.dead_place(Path("/tmp")).removeprefix("postgresql://") == store.store.location
+
+
+DAY = {"day": "created_at"}
+
+
+def test_partitions_by_columns_have_one_transform_each() -> None:
+    """Names have defaults; a bucket needs a number; and tables with a primary key take none."""
+    by_columns = [DAY, {"bucket": "id", "buckets": 4, "as": "part"}]
+    spec = parse_spec(
+        {**ATTRIBUTES, "sink": {"path": "lake", "partition_by": by_columns}}, Path("/tmp")
+    )
+    fields = [str(section.field) for section in spec.sink.partition_by]
+    assert fields == ["day(created_at) as created_at_day", "bucket(4, id) as part"]
+    keyed = {"mode": "upsert", "primary_key": ["id"], "partition_by": [DAY]}
+    for more, words in (
+        ({"partition_by": [{**DAY, "hour": "created_at"}]}, "exactly one of day, month, year"),
+        ({"partition_by": [{"as": "part"}]}, "exactly one of day, month, year"),
+        ({"partition_by": [{"bucket": "id"}]}, "goes with bucket, which needs it"),
+        ({"partition_by": [{**DAY, "buckets": 4}]}, "goes with bucket, which needs it"),
+        (keyed, "a row is replaced within the bucket of its key"),
+    ):
+        assert words in refusal_of({"path": "lake", **more})
+    assert "partition_by" in refusal_of({"kind": "sqlite", "path": "a.db", "partition_by": [DAY]})

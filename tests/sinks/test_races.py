@@ -43,7 +43,17 @@ from windrow.ingest.testing.contracts.windows import (
 pytestmark = pytest.mark.slow
 
 Race = Callable[["Course", Any, Any], None]
-KINDS = ("memory", "delta", "delta-keyed", "files", "iceberg", "postgres", "sqlite", "routes")
+KINDS = (
+    "memory",
+    "delta",
+    "delta-keyed",
+    "files",
+    "iceberg",
+    "iceberg-keyed",
+    "postgres",
+    "sqlite",
+    "routes",
+)
 
 
 class Course:

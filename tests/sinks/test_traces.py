@@ -38,6 +38,7 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
+from windrow.ingest.sinks.kit.commit.stored_receipts import committed_by_key
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
@@ -45,7 +46,6 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
 from windrow.ingest.testing.contracts.commit_hooks import on_put, run_between
 
 __all__ = ["recorder"]
@@ -221,6 +221,7 @@ class TestIceberg(NumberedTraces):
         ("files", retries_blindly, 1),
         ("iceberg", lets_pyiceberg_retry, 0),
         ("iceberg", writes_on_the_newest, 1),
+        ("iceberg-keyed", writes_on_the_newest, 1),
     ],
 )
 def test_a_twin_is_not_followed(
@@ -231,8 +232,8 @@ def test_a_twin_is_not_followed(
     """
     waiting = make("A")
     twin(waiting)
-    run_between(waiting, partial(commit_window, make("B"), window=int(kind == "delta-keyed")))
+    run_between(waiting, partial(commit_window, make("B"), window=int(kind.endswith("-keyed"))))
     commit_window(waiting)
-    model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
+    model = {"files": Manifests, "iceberg": Catalog}.get(kind.partition("-")[0], NumberedLog)
     first, *_ = refused_events(model(), "one window twice", recorder.trace())
     assert (first.who, first.name, first.target, first.reply) == ("A", "put", version, "ok")

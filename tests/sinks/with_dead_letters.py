@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.partition_fields import PartitionField
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import store as delta
 from windrow.ingest.sinks.kind import Evolve, Rows, delta_dead_letters
@@ -25,8 +26,10 @@ class DeltaSink(delta.DeltaSink):
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
-        super().__init__(delta.DeltaStore(uri, metadata, primary_key, evolve), schema)
+        store = delta.DeltaStore(uri, metadata, primary_key, evolve, partition_by)
+        super().__init__(store, schema)
         self.uri = self.store.location
 
 

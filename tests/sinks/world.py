@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.partition_fields import PartitionField
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
+from windrow.ingest.sinks.kit.files.staged_files import JOINING
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.commit_hooks import answer_puts, before_look, run_between
 from windrow.ingest.testing.contracts.windows import ROWS, produced_messages
@@ -20,8 +22,22 @@ from windrow.ingest.testing.contracts.windows import ROWS, produced_messages
 Break = Callable[[Any], object]
 """A function that breaks one step of an opened sink's commits."""
 
+BY_ID = (PartitionField("bucket", "id", "id_bucket", 2),)
+"""Partition fields for the rows of the suites. A window's split has rows in both buckets."""
+
 POINTS = CRASH_POINTS[CRASH_POINTS.index("plan.before") :]
 """Crash points of an attempt: all points of a run after the boundaries are frozen."""
+
+
+def sort_if_joined(path: str, rows: pa.Table) -> pa.Table:
+    """Returns the rows of a file in the order of their messages if maintenance has written it.
+
+    Such a file has the rows of one file after those of another. A window whose dead letters were
+    replayed has their rows in files of their own, so its joined file is in no order of messages.
+    """
+    joined = path.rpartition("/")[2].startswith(f"{JOINING}-")
+    order = [(DEFAULT[name], "ascending") for name in ("topic", "partition", "offset")]
+    return rows.sort_by(order) if joined else rows
 
 
 class SinkWorld(ABC):

@@ -9,9 +9,13 @@ from tests.sinks.world import SinkWorld
 
 SINKS = {
     "delta": "tests.sinks.delta.world:DeltaWorld",
+    "delta-partitioned": "tests.sinks.delta.world:DeltaPartitionedWorld",
     "delta-keyed": "tests.sinks.delta.world:DeltaKeyedWorld",
     "iceberg": "tests.sinks.iceberg.world:IcebergWorld",
+    "iceberg-partitioned": "tests.sinks.iceberg.world:IcebergPartitionedWorld",
+    "iceberg-keyed": "tests.sinks.iceberg.world:IcebergKeyedWorld",
     "files": "tests.sinks.files.world:FilesWorld",
+    "files-partitioned": "tests.sinks.files.world:FilesPartitionedWorld",
     "postgres": "tests.sinks.postgres.world:PostgresWorld",
     "postgres-keyed": "tests.sinks.postgres.world:PostgresKeyedWorld",
     "kafka": "tests.sinks.kafka.worlds:KafkaWorld",

@@ -14,11 +14,11 @@ import numpy as np
 
 from windrow.ingest.formats.avro.fit import check, ignored_fields
 from windrow.ingest.formats.avro.given import GivenSchema
-from windrow.ingest.formats.avro.program import ITEMS, program_of
+from windrow.ingest.formats.avro.program import ITEMS, TEXTS, program_of
 from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
-from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
+from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE, SPARE
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.onepass import IGNORING, TAKEN, OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
@@ -69,13 +69,16 @@ class AvroPass(OnePass):
 
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
         self._program = program_of(schema, columns)
-        symbols = np.frombuffer(self._program.symbols, np.uint8)
-        super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE, symbols)
+        super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE)
         self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
+        symbols = np.frombuffer(self._program.symbols, np.uint8)
+        size = int(ends[-1] - begins[0]) if len(ends) else 0
+        texts = np.empty(len(symbols) + size + SPARE, np.uint8)
+        texts[: len(symbols)], self.state[TEXTS], self._copying = symbols, len(symbols), (texts,)
         arguments = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
-        PASS.scan(data, begins, ends, *arguments, mask)
+        PASS.scan(data, begins, ends, *arguments, texts, mask)
         mask *= self._noted
 
     def _most_entries(self, size: int, _messages: int) -> int:

@@ -16,21 +16,22 @@ here:
   the column has an `epoch`. Debezium's strings become a Datetime or a Date: timestamps with an
   offset, and dates. A time and a local timestamp become only numbers.
 - An array becomes a List, a map becomes a List of key and value or a map, at any depth. A
-  record becomes a Struct of some of its fields.
+  record becomes a Struct of some of its fields, and one that contains itself also a String, a
+  JSON text.
 - A union becomes a column if each of its types except null can become the column. Null
   becomes null, which a column that isn't nullable refuses (`missing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.avro.schema import (
-    VARIABLE_DECIMAL,
+    BIG_DECIMAL,
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -43,7 +44,7 @@ from windrow.ingest.formats.avro.schema import (
     RefusedType,
     UnionType,
 )
-from windrow.ingest.formats.shared.connect_types import ISO_DATE, ZONED
+from windrow.ingest.formats.shared.connect_types import ISO_DATE, VARIABLE_DECIMAL, ZONED
 from windrow.ingest.formats.shared.integers import MAX_DAYS, MIN_DAYS, IntegerRule, column_rule
 from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
@@ -96,6 +97,39 @@ def value_of(column: pa.DataType) -> pa.DataType | None:
 def is_null(kind: AvroType) -> bool:
     """Returns whether a type is the primitive type null."""
     return isinstance(kind, PrimitiveType) and kind.name == "null"
+
+
+def member_name(kind: AvroType) -> str:
+    """Returns the name of a union's type in a struct of members: `long`, `array`, a record's name.
+
+    A record that was resolved for a struct keeps its own name.
+    """
+    if isinstance(kind, ArrayType | MapType):
+        return words(kind)
+    return str(getattr(kind, "name", "")).partition("(")[0].rpartition(".")[2]
+
+
+def members_of(kind: UnionType, names: Collection[str]) -> dict[str, AvroType]:
+    """Returns a union's types by their names, if it can become a struct of its members.
+
+    Such a struct has a field for each type that it takes, and the field of a value's type has
+    the value. The result is empty for any other struct.
+
+    Args:
+        kind: the union.
+        names: the names of the struct's fields; empty if the column isn't a struct.
+    """
+    branches = [branch for branch in kind.branches if not is_null(branch)]
+    members = {member_name(branch): branch for branch in branches}
+    is_unique = len(members) == len(branches) > 1
+    return members if names and is_unique and members.keys() >= set(names) else {}
+
+
+def names_in(column: pa.DataType | None) -> list[str]:
+    """Returns the names of a struct's fields; none for any other type."""
+    if column is None or not pa.types.is_struct(column):
+        return []
+    return [field.name for field in column]
 
 
 def misfits(schema: AvroSchema, columns: Columns) -> dict[str, str]:
@@ -166,27 +200,39 @@ class _Fitting:
             yield from self.misfits(kind.items, column.value_type, None, f"{path}[...]")
         elif isinstance(kind, MapType) and (value_type := value_of(column)) is not None:
             yield from self.misfits(kind.values, value_type, None, f"{path}[...]")
-        elif pa.types.is_decimal(column) and is_variable_decimal(self._schema, kind):
+        elif (
+            is_variable_decimal(self._schema, kind)
+            if pa.types.is_decimal(column)
+            else column == pa.string() and is_recursive(self._schema, kind)
+        ):
             pass
         elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
             fields = dict(self._schema.records[kind.name].fields)
-            for field in column:
-                if zone_of(field) is not None:
-                    yield f"{path}.{field.name}: {_ZONE_OF_NUMBER}"
-                elif field.name in fields:
-                    yield from self.misfits(
-                        fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}"
-                    )
-                else:
-                    yield f"{path}.{field.name}: the record {kind.name} has no such field"
+            yield from self._of_fields(fields, column, path, kind.name)
         elif not isinstance(kind, AbsentType) and (
             self._schema.is_empty(kind) or not _scalar_fits(kind, column, epoch)
         ):
             yield f"{path}: {words(kind)} can't become {column}{_hint(kind, column)}"
 
+    def _of_fields(
+        self, fields: Mapping[str, AvroType], column: pa.StructType, path: str, record: str
+    ) -> Iterator[str]:
+        for field in column:
+            if zone_of(field) is not None:
+                yield f"{path}.{field.name}: {_ZONE_OF_NUMBER}"
+            elif field.name in fields:
+                yield from self.misfits(
+                    fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}"
+                )
+            else:
+                yield f"{path}.{field.name}: the record {record} has no such field"
+
     def _of_union(
         self, kind: UnionType, column: pa.DataType, epoch: str | None, path: str
     ) -> Iterator[str]:
+        if members := members_of(kind, names_in(column)):
+            yield from self._of_fields(members, column, path, "")
+            return
         branches = [
             branch
             for branch in kind.branches
@@ -250,7 +296,7 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
     if kind.name in {"int", "long"}:
         return integer_rule(kind, column, epoch) is not None
     if kind.name == "bytes" and pa.types.is_decimal(column):
-        return decimal_scale(kind) is not None
+        return decimal_scale(kind) is not None or is_big_decimal(kind)
     if kind.logical is not None and column == _TEXT_COLUMNS.get(kind.logical.name):
         return True
     takes = {
@@ -274,6 +320,15 @@ def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
     )
 
 
+def is_big_decimal(kind: AvroType) -> bool:
+    """Returns whether a type is Avro's decimal that has its scale in each value."""
+    return (
+        isinstance(kind, PrimitiveType)
+        and kind.logical is not None
+        and kind.logical.name == BIG_DECIMAL
+    )
+
+
 def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
     """Returns whether a type is Debezium's record of a scale and a decimal."""
     if not isinstance(kind, NamedReference) or kind.name != VARIABLE_DECIMAL:
@@ -282,6 +337,11 @@ def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
         ("scale", PrimitiveType("int")),
         ("value", PrimitiveType("bytes")),
     )
+
+
+def is_recursive(schema: AvroSchema, kind: AvroType) -> bool:
+    """Returns whether a type is a record that contains itself, which can become a JSON text."""
+    return isinstance(kind, NamedReference) and kind.name in schema.recursive
 
 
 def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> IntegerRule | None:
@@ -304,9 +364,12 @@ def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
     They are the same for all messages of the schema. The caller must have called `check`.
     """
 
-    def inside(kind: AvroType) -> Iterable[tuple[str | None, AvroType]]:
+    def inside(kind: AvroType, names: Collection[str]) -> Iterable[tuple[str | None, AvroType]]:
         if isinstance(kind, UnionType):
-            return chain.from_iterable(map(inside, kind.branches))
+            members = members_of(kind, names)
+            return members.items() or chain.from_iterable(
+                inside(branch, names) for branch in kind.branches
+            )
         if isinstance(kind, ArrayType):
             return [(None, kind.items)]
         if isinstance(kind, MapType):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from windrow.ingest.formats.avro.given import GivenSchema
-from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
+from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, NamedRowSection
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.settings.values import Values
 
@@ -55,6 +55,7 @@ class AvroOptions(FinerOptions):
     """Settings that keys and values share."""
 
     by_schema: ClassVar[bool] = True
+    is_named: ClassVar[bool] = True
 
     writer_schema: SchemaSetting = Field(
         description=(
@@ -69,7 +70,7 @@ class AvroOptions(FinerOptions):
         return AvroEncoding(GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema"))
 
 
-class AvroSection(AvroOptions, RowSection):
+class AvroSection(AvroOptions, NamedRowSection):
     """Values that are one record in Avro's binary encoding each, without a file's header."""
 
     format: Literal["avro"] = Field(default="avro", description=VALUES)

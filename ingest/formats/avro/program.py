@@ -22,7 +22,11 @@ from windrow.ingest.formats.avro.fit import (
     check,
     decimal_scale,
     integer_rule,
+    is_big_decimal,
     is_null,
+    member_name,
+    members_of,
+    names_in,
 )
 from windrow.ingest.formats.avro.schema import (
     AbsentType,
@@ -42,6 +46,7 @@ from windrow.ingest.formats.shared.budget import entry_cost, item_cost
 from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.nodes import (
     DECIMAL,
+    TEXT,
     WIDE,
     Node,
     nodes_of,
@@ -91,8 +96,8 @@ from windrow.ingest.schema.columns import Columns, Finer
 - `RETURN`: closes a record that no column is for.
 - `END`: takes the message, which must end here.
 - `MISSING`: leaves the message to the strict decoder. The message has a null in a column that
-  isn't nullable, a union's type that can't become the column, or a decimal that may lose
-  digits.
+  isn't nullable, a union's type that can't become the column, a decimal that may lose
+  digits or has its own scale, or a record that becomes a JSON text.
 """
 
 WIDTH = 12
@@ -109,7 +114,7 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
   - loop: the first instruction of an item;
   - call: the first instruction of the record.
 - `COUNT`: the number of branches, symbols or bytes; for a varint its longest length; for a
-  loop the node of the keys.
+  loop the node of the keys; for octets 1 if they are copied as they are read.
 - `LOW`, `HIGH`, `FACTOR`, `DIVISOR`, by operation:
   - integer: its `IntegerRule`; the divisor is negative if the remainder may be truncated;
   - integer that becomes a float: the same, but `FACTOR` is the number of bits that the float
@@ -136,7 +141,9 @@ MAPS = 4
 """Place in the pass's state, after the places of `shared.seen`, of the number of arrays and
 maps that were ever opened. It numbers each of them.
 """
-FRAMES = 5
+TEXTS = 5
+"""Place in the state of the number of bytes in the array of texts."""
+FRAMES = 6
 """Place in the state where the frames begin."""
 FRAME = 6
 INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
@@ -254,6 +261,9 @@ class _ProgramWriter:
     def numbers(self) -> npt.NDArray[np.int64]:
         for number in self._with_tables:
             self._rows[number][FIRST] += len(self._rows) * WIDTH
+        is_sparse = any(row[OP] in {SKIP, CALL} for row in self._rows)
+        for row in self._rows:
+            row[COUNT] = is_sparse if row[OP] in {OCTETS_TEXT, OCTETS_ANY} else row[COUNT]
         rows = [number for row in self._rows for number in row]
         return np.array([*rows, *self._tables], np.int64)
 
@@ -290,8 +300,10 @@ class _ProgramWriter:
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
             missing = self.add(OP=MISSING) if node is not None and node.required else next_pc
+            is_member = node is not None and members_of(kind, names_in(node.type))
+            write_branch = self._member if is_member else self._value
             return self._union(
-                [missing if is_null(b) else self._value(b, node, next_pc) for b in kind.branches]
+                [missing if is_null(b) else write_branch(b, node, next_pc) for b in kind.branches]
             )
         if isinstance(kind, ArrayType | MapType) and node is None:
             item_type = kind.items if isinstance(kind, ArrayType) else kind.values
@@ -309,6 +321,13 @@ class _ProgramWriter:
         assert node is not None  # types without a column are done
         return self._column(kind, node, next_pc)
 
+    def _member(self, kind: AvroType, node: Node | None, next_pc: int) -> int:
+        """Writes a value of a union that becomes a struct of the union's members."""
+        assert node is not None  # `members_of` has its fields
+        children = {child.name: child for child in node.children}
+        first = self._value(kind, children.get(member_name(kind)), next_pc)
+        return self.add(OP=PRESENT, NODE=node.number, NEXT=first)
+
     def _column(self, kind: AvroType, node: Node, next_pc: int) -> int:
         """Writes an array, a map, a record or a decimal that is read into a column."""
         if isinstance(kind, ArrayType):
@@ -321,7 +340,7 @@ class _ProgramWriter:
             )
         if isinstance(kind, MapType):
             return self._pairs(kind, node, next_pc)
-        if isinstance(kind, NamedReference) and node.kind in {DECIMAL, WIDE}:
+        if isinstance(kind, NamedReference) and node.kind in {DECIMAL, WIDE, TEXT}:
             return self.add(OP=MISSING)
         if isinstance(kind, NamedReference):
             first = self.record(kind.name, {child.name: child for child in node.children}, next_pc)
@@ -330,6 +349,8 @@ class _ProgramWriter:
 
     def _decimal(self, kind: AvroType, node: Node, next_pc: int) -> int:
         assert isinstance(kind, PrimitiveType | FixedType)  # `check` has passed
+        if is_big_decimal(kind):
+            return self.add(OP=MISSING)
         zeros = node.type.scale - (decimal_scale(kind) or 0)
         if zeros < 0:
             return self.add(OP=MISSING)

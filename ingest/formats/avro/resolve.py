@@ -20,7 +20,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from windrow.ingest.formats.avro.fit import fits, is_null, value_of, words
+from windrow.ingest.formats.avro.fit import (
+    fits,
+    is_null,
+    member_name,
+    members_of,
+    names_in,
+    value_of,
+    words,
+)
 from windrow.ingest.formats.avro.schema import (
     AbsentType,
     ArrayType,
@@ -117,6 +125,14 @@ class _Resolution:
         return kind
 
     def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
+        if members_of(kind, names_in(column)):
+            fields = {field.name: (field.type, epoch_of(field)) for field in column}
+            return UnionType(
+                tuple(
+                    self._type(branch, *fields[name]) if name in fields else branch
+                    for branch, name in ((b, member_name(b)) for b in kind.branches)
+                )
+            )
         others = self._others(kind, column) if pa.types.is_struct(column) else []
         branches = [
             branch if is_null(branch) or branch in others else self._type(branch, column, epoch)

@@ -100,6 +100,19 @@ def long_varint(data, pos, end, max_bytes):
 
 
 @inlined
+def end_of_long(data, pos, end):
+    """Returns the index after a long that no column is for, or -1."""
+    if pos + 9 > end:
+        return varint(data, pos, end, LONG_BYTES)[0]
+    stops = ~word_at(data, pos) & _TOPS
+    if stops != _U(0):
+        return pos + np.int64(trailing_zeros(stops) >> _U(3)) + 1
+    if byte(data, pos + 8) < 128:
+        return pos + 9
+    return pos + LONG_BYTES if pos + LONG_BYTES <= end and byte(data, pos + 9) <= 1 else -1
+
+
+@inlined
 def octets(data, pos, end):
     """Reads a length.
 
@@ -274,8 +287,12 @@ def skip_run(data, pos, end, first, count, numbers):
             if pos < 0 or (kind == SKIP_TEXT and not is_utf8(data, pos, pos + n)):
                 return -1
             pos += n
-        elif kind <= SKIP_LONG:
-            pos, _ = varint(data, pos, end, INT_BYTES if kind == SKIP_INT else LONG_BYTES)
+        elif kind == SKIP_INT:
+            pos, _ = varint(data, pos, end, INT_BYTES)
+            if pos < 0:
+                return -1
+        elif kind == SKIP_LONG:
+            pos = end_of_long(data, pos, end)
             if pos < 0:
                 return -1
         else:

@@ -18,6 +18,8 @@ The state of a message being scanned:
   item's number in the innermost open space.
 - `entry`: the index of the next entry. `state[ENTRIES]` only changes when the message is taken,
   so the entries of a message that isn't taken are overwritten.
+- `text`: the end of the texts that were copied. A text is copied at once where much of a message
+  is passed over, since the columns are made of less memory then.
 - `budget`: the bytes that the next items of the message may cost (`shared/budget.py`).
 
 A returned index of -1 means that the message isn't taken.
@@ -59,6 +61,7 @@ from windrow.ingest.formats.avro.program import (
     RETURN,
     SKIP,
     SPACE,
+    TEXTS,
     TIME_OCTETS,
     UNION,
     VARINT_FLOAT,
@@ -75,7 +78,7 @@ from windrow.ingest.formats.avro.scalars import (
     wide,
 )
 from windrow.ingest.formats.shared.budget import budget
-from windrow.ingest.formats.shared.entries import put
+from windrow.ingest.formats.shared.entries import copy_octets, put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
@@ -160,12 +163,26 @@ def next_item(
 
 
 @inlined
-def message(data, pos, end, begin, budget, numbers, state, entries, keys):
+def put_octets(data, pos, end, n, row, node, index, numbers, entries, entry, texts, text):
+    """Writes the entry of a text or of bytes, which are copied if the program says so.
+
+    Returns:
+        The index of the next entry, and the end of the texts that were copied.
+    """
+    if not numbers[np.uintp(row + COUNT)]:
+        return put(entries, entry, node, index, pos << 32 | n << 1), text
+    copy_octets(data, pos, end, texts, text, text + n)
+    return put(entries, entry, node, index, text << 32 | n << 1 | 1), text + n
+
+
+@inlined
+def message(data, pos, end, begin, budget, numbers, state, entries, keys, texts):
     """Scans a message; returns whether it is a row.
 
     If it isn't a row, the caller restores the counts of items.
     """
-    pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
+    pc, frame, index = begin, FRAMES - FRAME, state[ITEMS]
+    entry, text = state[ENTRIES], state[TEXTS]
     while pos >= 0:
         row = pc * WIDTH
         op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
@@ -179,7 +196,9 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
             if pos < 0 or (op == OCTETS_TEXT and not is_utf8(data, pos, pos + n)):
                 return False
             if node >= 0:
-                entry = put(entries, entry, node, index, pos << 32 | n << 1)
+                entry, text = put_octets(
+                    data, pos, end, n, row, node, index, numbers, entries, entry, texts, text
+                )
             pos += n
         elif op <= FIXED_ANY:
             pos, entry = scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry)
@@ -238,7 +257,7 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
             pc = state[frame + INSTRUCTION]
             frame -= FRAME
         elif op == END and pos == end:
-            state[ENTRIES] = entry
+            state[ENTRIES], state[TEXTS] = entry, text
             return True
         else:
             return False
@@ -275,7 +294,7 @@ def next_block(data, pos, end, frame, keyed, state):
 
 
 @part
-def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, keys):
+def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, keys, texts):
     """Scans a message; returns whether it is a row. If it isn't, resets the state."""
     # The two loops over the spaces are repeated in the scanners of the other formats. As
     # functions of their own they make an Avro pass slower.
@@ -284,7 +303,7 @@ def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, k
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - pos) - 1
-    if message(data, pos, end, begin, budget, numbers, state, entries, keys):
+    if message(data, pos, end, begin, budget, numbers, state, entries, keys, texts):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -303,9 +322,10 @@ def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, k
         int64[::1],
         int64[::1],
         uint8[::1],
+        uint8[::1],
     )
 )
-def scan(data, begins, ends, begin, numbers, state, entries, keys, verdicts):
+def scan(data, begins, ends, begin, numbers, state, entries, keys, texts, verdicts):
     """Takes the messages that are certainly rows.
 
     Args:
@@ -317,19 +337,30 @@ def scan(data, begins, ends, begin, numbers, state, entries, keys, verdicts):
         state: the state of the pass; written.
         entries: the entries; written.
         keys: the table of keys; written.
+        texts: the bytes of symbols, and of texts that are copied; written.
         verdicts: whether each message is a row; written.
     """
     begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
-    data_at, numbers_at, state_at, entries_at, keys_at = (
+    data_at, numbers_at, state_at, entries_at, keys_at, texts_at = (
         memory(data),
         memory(numbers),
         memory(state),
         memory(entries),
         memory(keys),
+        memory(texts),
     )
     for i in range(len(begins)):
         pos, end = np.int64(begin_at[i]), np.int64(end_at[i])
         cost_budget = _budget(end - pos)
         verdicts_at[i] = message_or_nothing(
-            data_at, pos, end, begin, cost_budget, numbers_at, state_at, entries_at, keys_at
+            data_at,
+            pos,
+            end,
+            begin,
+            cost_budget,
+            numbers_at,
+            state_at,
+            entries_at,
+            keys_at,
+            texts_at,
         )

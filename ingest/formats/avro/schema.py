@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +25,8 @@ _CONNECT_PRECISION = 64
 
 _DO = "Fix the Avro schema; nothing was read."
 
-
-VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""Name of Debezium's record of a scale and the bytes of a decimal.
-
-Debezium writes it for numbers of a database column without a fixed scale.
-"""
+BIG_DECIMAL = "big-decimal"
+"""Avro's logical type of bytes that hold the bytes of a decimal, and its scale."""
 
 
 class Logical(msgspec.Struct, frozen=True):
@@ -155,16 +152,18 @@ class AvroSchema:
         root: the full name of the messages' record.
         records: all records, by full name.
         empty: the names of the records whose values have no bytes.
+        recursive: the names of the records that contain themselves, at any depth.
     """
 
     root: str
     records: Mapping[str, RecordType]
     empty: frozenset[str]
+    recursive: frozenset[str]
 
     @classmethod
     def of(cls, root: str, records: Mapping[str, RecordType]) -> AvroSchema:
         """Makes a schema of its records."""
-        return cls(root, records, _empty_records(records))
+        return cls(root, records, _empty_records(records), _recursive_records(records))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -281,20 +280,63 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
             for _, kind in record.fields
         )
     }
-    holders: dict[str, list[str]] = {}
-    for name, inner_names in undecided.items():
-        for inner_name in inner_names:
-            holders.setdefault(inner_name, []).append(name)
-    empty_names = [name for name, inner_names in undecided.items() if not inner_names]
-    empty: set[str] = set()
-    while empty_names:
-        name = empty_names.pop()
-        empty.add(name)
-        for holder in holders.get(name, ()):
-            undecided[holder].discard(name)
-            if not undecided[holder]:
-                empty_names.append(holder)
-    return frozenset(empty)
+    return _removable(undecided)
+
+
+def _recursive_records(records: Mapping[str, RecordType]) -> frozenset[str]:
+    """Returns the names of the records that contain themselves.
+
+    A record between two of them, which is in the one and contains the other, counts as well.
+    """
+    inner_names = {
+        name: {inner_name for _, kind in record.fields for inner_name in _records_in(kind)}
+        for name, record in records.items()
+    }
+    return frozenset(records) - _removable(inner_names) - _removable(_holders(inner_names))
+
+
+def _records_in(kind: AvroType) -> Iterator[str]:
+    if isinstance(kind, NamedReference):
+        yield kind.name
+    inner_types = (
+        kind.branches
+        if isinstance(kind, UnionType)
+        else [kind.items]
+        if isinstance(kind, ArrayType)
+        else [kind.values]
+        if isinstance(kind, MapType)
+        else []
+    )
+    for inner_type in inner_types:
+        yield from _records_in(inner_type)
+
+
+def _holders(inner_names: Mapping[str, AbstractSet[str]]) -> dict[str, set[str]]:
+    """Returns the names of the records that contain each record directly."""
+    holders: dict[str, set[str]] = {name: set() for name in inner_names}
+    for name, names in inner_names.items():
+        for inner_name in names:
+            holders.setdefault(inner_name, set()).add(name)
+    return holders
+
+
+def _removable(inner_names: Mapping[str, AbstractSet[str]]) -> frozenset[str]:
+    """Returns the names that go if each name goes behind which none is left, again and again.
+
+    Args:
+        inner_names: the names behind each name.
+    """
+    left, holders = {name: {*names} for name, names in inner_names.items()}, _holders(inner_names)
+    free_names = [name for name, names in left.items() if not names]
+    removed: set[str] = set()
+    while free_names:
+        name = free_names.pop()
+        removed.add(name)
+        for holder in holders[name]:
+            left[holder].discard(name)
+            if not left[holder]:
+                free_names.append(holder)
+    return frozenset(removed)
 
 
 def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
@@ -480,6 +522,7 @@ _LOGICAL = {
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
+    BIG_DECIMAL: "bytes",
 }
 """Avro type of each of these logical types."""
 

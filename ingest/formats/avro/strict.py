@@ -17,8 +17,11 @@ value is only known by reading it.
 
 from __future__ import annotations
 
+import base64
+import json
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -32,7 +35,11 @@ from windrow.ingest.formats.avro.fit import (
     decimal_scale,
     ignored_fields,
     integer_rule,
+    is_big_decimal,
     is_null,
+    member_name,
+    members_of,
+    names_in,
     value_of,
 )
 from windrow.ingest.formats.avro.schema import (
@@ -60,6 +67,9 @@ _MOST_SCALE_DIFFERENCE = 1000
 
 With a larger difference only 0 fits the column, and computing 10**difference would be slow.
 """
+
+_JSON_COST = 64
+"""Bytes of Python's object for a text, apart from its characters."""
 
 MAX_DEPTH = 100
 """Deepest nesting of arrays, maps, and records that no column is for."""
@@ -176,10 +186,11 @@ class StrictAvro:
         check(schema, columns)
         self.truncation = Truncation(columns.finer)
         self._schema, self._ignored = schema, ignored_fields(schema, columns)
-        # The steps and readers of the fields of each skipped record, by its name.
-        self._skipped: dict[str, list[tuple[str, Read]]] = {}
-        # The skipped records whose readers aren't made yet.
-        self._unmade: list[str] = []
+        # The names and readers of the fields of each record that no struct is for, by the
+        # record's name and whether it is in a JSON text.
+        self._inner: dict[tuple[str, bool], list[tuple[str, Read]]] = {}
+        # Those of them whose readers aren't made yet.
+        self._unmade: list[tuple[str, bool]] = []
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
         self._fields = [
@@ -187,14 +198,11 @@ class StrictAvro:
             for name, kind in schema.records[schema.root].fields
         ]
         while self._unmade:
-            name = self._unmade.pop()
-            kept_fields = [
-                (field, kind)
+            name, in_json = self._unmade.pop()
+            self._inner[name, in_json] += [
+                (field, self._json(kind) if in_json else self._value(kind, None))
                 for field, kind in schema.records[name].fields
-                if not schema.is_empty(kind)
-            ]
-            self._skipped[name] += [
-                (f".{field}", self._value(kind, None)) for field, kind in kept_fields
+                if in_json or not schema.is_empty(kind)
             ]
 
     def decode(self, message: bytes) -> list[Any]:
@@ -234,6 +242,8 @@ class StrictAvro:
             return _null
         if isinstance(kind, RefusedType):
             return _refused_branch(kind, column)
+        if isinstance(kind, UnionType) and members_of(kind, names_in(column)):
+            return _union([_null if is_null(b) else self._member(b, column) for b in kind.branches])
         if isinstance(kind, UnionType):
             return _union(
                 [_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches]
@@ -249,6 +259,8 @@ class StrictAvro:
             return self._map(kind, column)
         if isinstance(kind, NamedReference) and column is None:
             return self._skip_record(kind.name)
+        if isinstance(kind, NamedReference) and column == pa.string():
+            return self._json(kind)
         if isinstance(kind, NamedReference):
             return (
                 _variable_decimal(column)
@@ -265,6 +277,27 @@ class StrictAvro:
                 else octets
             )
         return _primitive(kind, PRIMITIVE_COLUMNS[kind.name] if column is None else column, epoch)
+
+    def _member(self, kind: AvroType, column: pa.StructType) -> Read:
+        """Makes the reader of a value of a union that becomes a struct of the union's members."""
+        name = member_name(kind)
+        index = column.get_field_index(name)
+        if index < 0:
+            skip = self._value(kind, None)
+
+            def read_other(cursor: _Cursor, path: Path) -> dict[str, Any]:
+                skip(cursor, path)
+                return {}
+
+            return read_other
+        field, step = column.field(index), f".{name}"
+        read = self._value(kind, field.type, epoch_of(field))
+
+        def read_member(cursor: _Cursor, path: Path) -> dict[str, Any]:
+            value = read(cursor, (path, step))
+            return {name: value} if cursor.keep else {}
+
+        return read_member
 
     def _map(self, kind: MapType, column: pa.DataType | None) -> Read:
         if column is None:
@@ -299,24 +332,82 @@ class StrictAvro:
         return read
 
     def _skip_record(self, name: str) -> Read:
-        """Makes the reader of a record that no column is for.
-
-        Each record has a list of field readers, which is found by the record's name. So a
-        record may contain itself. `__init__` fills the list in a loop, so that deeply nested
-        records cause no recursion.
-        """
-        if name not in self._skipped:
-            self._skipped[name] = []
-            self._unmade.append(name)
-        fields = self._skipped[name]
+        """Makes the reader of a record that no column is for."""
+        fields = self._fields_inside(name, in_json=False)
 
         def read(cursor: _Cursor, path: Path) -> None:
             cursor.descend(path)
-            for step, skip in fields:
-                skip(cursor, (path, step))
+            for field, skip in fields:
+                skip(cursor, (path, f".{field}"))
             cursor.depth -= 1
 
         return read
+
+    def _fields_inside(self, name: str, *, in_json: bool) -> list[tuple[str, Read]]:
+        """Returns a list for the names and readers of a record's fields.
+
+        It is found by the record's name, so a record may contain itself. `__init__` fills it in
+        a loop, so that deeply nested records cause no recursion.
+        """
+        if (name, in_json) not in self._inner:
+            self._inner[name, in_json] = []
+            self._unmade.append((name, in_json))
+        return self._inner[name, in_json]
+
+    def _json(self, kind: AvroType) -> Read:
+        """Makes the reader of a value as a JSON text.
+
+        Texts are joined at once, because objects for all values would take more memory. The
+        budget bounds the texts: they have the names of fields, which the message doesn't have.
+        """
+        if isinstance(kind, UnionType):
+            return _union([self._json(branch) for branch in kind.branches])
+        if self._schema.is_empty(kind):
+            return lambda _cursor, _path: "null"
+        if isinstance(kind, NamedReference):
+            return self._json_record(kind.name)
+        if isinstance(kind, ArrayType) and not self._schema.is_empty(kind.items):
+            items = _array(self._json(kind.items), _JSON_COST)
+            return lambda cursor, path: f"[{','.join(items(cursor, path))}]"
+        if isinstance(kind, MapType):
+            entries = _map(self._json(kind.values), _JSON_COST)
+            return lambda cursor, path: _json_object(entries(cursor, path))
+        read_value = self._value(kind, None)
+
+        def read(cursor: _Cursor, path: Path) -> str:
+            written = _json_scalar(read_value(cursor, path), path)
+            cursor.spend(len(written), path)
+            return written
+
+        return read
+
+    def _json_record(self, name: str) -> Read:
+        fields = self._fields_inside(name, in_json=True)
+        of_nulls = _json_object((field, "null") for field, _ in self._schema.records[name].fields)
+        cost = _JSON_COST + len(of_nulls)
+
+        def read(cursor: _Cursor, path: Path) -> str:
+            cursor.descend(path)
+            cursor.spend(cost, path)
+            members = [
+                (field, read_field(cursor, (path, f".{field}"))) for field, read_field in fields
+            ]
+            cursor.depth -= 1
+            return _json_object(members)
+
+        return read
+
+
+def _json_object(members: Iterable[tuple[str, str]]) -> str:
+    return f"{{{','.join(f'{_json_scalar(name, _ROOT)}:{written}' for name, written in members)}}}"
+
+
+def _json_scalar(value: Any, path: Path) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refusal("out_of_range", "Expected a number that JSON has", path)
+    return json.dumps(
+        base64.b64encode(value).decode() if isinstance(value, bytes) else value, ensure_ascii=False
+    )
 
 
 def _null(_cursor: _Cursor, _path: Path) -> None:
@@ -486,6 +577,8 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
         assert rule is not None  # `check` has passed
         return _integer(rule, INT_BYTES if kind.name == "int" else LONG_BYTES, column)
     if kind.name in {"bytes", "string"}:
+        if is_big_decimal(kind) and pa.types.is_decimal(column):
+            return _big_decimal(column)
         if pa.types.is_decimal(column):
             return _decimal(_bytes, decimal_scale(kind) or 0, column)
         if pa.types.is_temporal(column):
@@ -543,6 +636,20 @@ def _variable_decimal(column: pa.DataType) -> Read:
     def read(cursor: _Cursor, path: Path) -> Decimal:
         scale = cursor.varint(path, INT_BYTES)
         return _decimal_value(cursor, _bytes(cursor, path), scale, column, path)
+
+    return read
+
+
+def _big_decimal(column: pa.DataType) -> Read:
+    """Makes the reader of bytes that hold the bytes of a decimal, and its scale."""
+
+    def read(cursor: _Cursor, path: Path) -> Decimal:
+        size = cursor.varint(path)
+        end = cursor.pos + size
+        octets, scale = _bytes(cursor, path), cursor.varint(path, INT_BYTES)
+        if cursor.pos != end:
+            raise cursor.malformed_error("a decimal doesn't end where it says", path)
+        return _decimal_value(cursor, octets, scale, column, path)
 
     return read
 

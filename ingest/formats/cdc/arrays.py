@@ -11,13 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.envelope import FieldPath
+from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.decoded import nothing
-from windrow.ingest.ports.decoder import Decoded, Ignored, Refusal
-from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
-
-Leaf = tuple[FieldPath, Column]
-"""Column of an envelope, and its path."""
+from windrow.ingest.formats.shared.nesting import Leaf
+from windrow.ingest.ports.decoder import Decoded, Ignored
 
 
 def merge_leaves(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[Leaf] | None:
@@ -32,59 +29,6 @@ def merge_leaves(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[Leaf] | 
     paths = sorted(merged)
     is_nested = any(longer[: len(path)] == path for path, longer in pairwise(paths))
     return None if is_nested else list(merged.items())
-
-
-def nest_columns(leaves: Sequence[Leaf]) -> Columns:
-    """Returns the columns of an envelope that has each leaf at its path.
-
-    No path may be the beginning of another path. The columns have no `row_path`, because
-    the leaves may be outside the row.
-    """
-    fields = _fields([(path, field_of(column)) for path, column in leaves])
-    return Columns(
-        tuple(
-            Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f))
-            for f in fields
-        ),
-        row_path=None,
-    )
-
-
-def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
-    """Returns the fields of one level, each with all fields inside it."""
-    below: dict[str, list[tuple[FieldPath, pa.Field]]] = {}
-    for (name, *rest), leaf in leaves:
-        below.setdefault(name, []).append((tuple(rest), leaf))
-    return [
-        (
-            group[0][1].with_name(name)
-            if not group[0][0]
-            else pa.field(name, pa.struct(_fields(group)))
-        )
-        for name, group in below.items()
-    ]
-
-
-def pick(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
-    """Returns the column at a path; null where a struct on the path is null."""
-    name, *rest = path
-    column = rows.column(name)
-    return pc.struct_field(column, rest) if rest else column
-
-
-def path_text(path: FieldPath) -> str:
-    """Returns a path in the form of error messages: `$.source.ts_ms`."""
-    return ".".join(("$", *path))
-
-
-def refuse_nulls(values: pa.Array, path: str) -> Refusal:
-    """Refuses rows that are null in a column that isn't nullable."""
-    is_null = values.is_null() if values.null_count else pa.array([], pa.bool_())
-    return Refusal(
-        np.flatnonzero(is_null.to_numpy(zero_copy_only=False)),
-        "missing",
-        f"Expected a value, got none - at {path}",
-    )
 
 
 def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
@@ -115,6 +59,31 @@ def _select_ignored(ignored: Ignored, index: npt.NDArray[np.int64]) -> Ignored:
     return Ignored(
         ignored.index[positions], lambda position: ignored.fields(int(positions[position]))
     )
+
+
+def without_repeats(texts: pa.StringArray) -> pa.StringArray:
+    """Returns the first text alone if all texts are the same, as names of a table are; else all."""
+    if not len(texts) or texts.null_count:
+        return texts
+    octets, sizes = _octets_and_sizes(texts)
+    is_repeated = (sizes == sizes[0]).all() and (
+        octets[sizes[0] :] == octets[: len(octets) - sizes[0]]
+    ).all()
+    return texts.slice(0, 1) if is_repeated else texts
+
+
+def as_letters(texts: pa.StringArray) -> npt.NDArray[np.uint8] | None:
+    """Returns texts of one byte each as their bytes; None if a text has another length."""
+    octets, sizes = _octets_and_sizes(texts)
+    return octets if not texts.null_count and (sizes == 1).all() else None
+
+
+def _octets_and_sizes(
+    texts: pa.StringArray,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Returns the bytes of all texts, and the number of bytes of each."""
+    data, begins, ends = octets_of(texts)
+    return data[begins[0] : ends[-1]] if len(texts) else data[:0], ends - begins
 
 
 def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:

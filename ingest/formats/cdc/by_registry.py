@@ -15,7 +15,6 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.resolve import is_one_of
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 from windrow.ingest.formats.cdc.decoder import ChangeBatchDecoder, ChangeDecoder
-from windrow.ingest.formats.cdc.envelope import FieldPath
 from windrow.ingest.formats.confluent.decoder import LONGEST_REASON, ConfluentDecoder
 from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.payloads import resolved_batch_decoder
@@ -27,6 +26,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import SCHEMA, Decoded
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.message_fields import FieldPath
 
 
 @dataclass(frozen=True)

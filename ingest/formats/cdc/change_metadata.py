@@ -13,20 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import Leaf, keep_rows, path_text, pick, refuse_nulls
+from windrow.ingest.formats.cdc.arrays import as_letters, keep_rows, without_repeats
 from windrow.ingest.formats.cdc.envelope import (
     DATABASE,
     SCHEMA,
     TABLE,
     ChangeKind,
     Envelope,
-    FieldPath,
 )
+from windrow.ingest.formats.shared.nesting import Leaf, path_text, pick, refuse_nulls
 from windrow.ingest.ports.decoder import SCHEMA as SCHEMA_STAGE
 from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column
+from windrow.ingest.schema.message_fields import FieldPath
 
 FieldNames = Callable[[bytes, FieldPath], AbstractSet[str]]
+
+_LETTERS = pa.array([chr(byte) for byte in range(128)])
+"""All texts of one byte."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class ChangeMetadata:
         root: FieldPath,
         included: Included,
         names: Mapping[str, FieldPath],
+        kinds: Sequence[FieldPath],
         field_names: FieldNames,
     ) -> None:
         """Finds the fields that are needed.
@@ -89,6 +94,7 @@ class ChangeMetadata:
             included: the tables whose rows are wanted.
             names: the paths of the names of database, schema and table that the messages
                 have, by `DATABASE`, `SCHEMA` or `TABLE`.
+            kinds: the paths of the fields `kind` and `deleted` that the messages may have.
             field_names: returns the names of a message's fields at a path.
         """
         self._envelope = envelope
@@ -102,14 +108,15 @@ class ChangeMetadata:
             *([TABLE] if self._by_topic else []),
         }
         self._names = {name: (*root, *path) for name, path in names.items() if name in needed_names}
-        self._kind = (*root, envelope.kind)
+        self._kind = (*root, *envelope.kind)
+        self._kinds = kinds
 
     @property
     def leaves(self) -> list[Leaf]:
         """Columns that have to be decoded for the metadata, with their paths."""
         leaves = [
             (path, Column(path[-1], pa.string(), nullable=True))
-            for path in (self._kind, *self._names.values())
+            for path in (*self._kinds, *self._names.values())
         ]
         if self._envelope.schema_change is not None:
             name = self._envelope.schema_change
@@ -169,10 +176,11 @@ class ChangeMetadata:
             return decoded
         topics, tables = messages.column("topic"), pick(decoded.rows, self._names[TABLE])
         other_table_mask = np.zeros(len(tables), np.bool_)
-        for topic in pc.unique(topics).to_pylist():
+        distinct_tables = pc.unique(without_repeats(tables)).to_pylist()
+        for topic in pc.unique(without_repeats(topics)).to_pylist():
             others = [
                 table
-                for table in pc.unique(tables).to_pylist()
+                for table in distinct_tables
                 if table is not None and not is_called_after(topic, table)
             ]
             if others:
@@ -201,6 +209,8 @@ class ChangeMetadata:
         Messages without a needed name are refused.
         """
         patterns = self._included.patterns
+        if not patterns:
+            return decoded
         decoded = decoded.refused(
             SCHEMA_STAGE,
             [
@@ -209,31 +219,48 @@ class ChangeMetadata:
             ],
         )
         row_mask = np.ones(decoded.rows.num_rows, np.bool_)
+        names = {name: pick(decoded.rows, path) for name, path in self._names.items()}
+        distinct_names = {name: without_repeats(texts) for name, texts in names.items()}
+        if {len(texts) for texts in distinct_names.values()} == {1}:
+            names = distinct_names  # of one row, whose mask is that of all
         for name, pattern in patterns.items():
-            names = pick(decoded.rows, self._names[name])
-            matches = pc.match_substring_regex(names, pattern)
-            if name == TABLE and SCHEMA in self._names:
-                full_names = pc.binary_join_element_wise(
-                    pick(decoded.rows, self._names[SCHEMA]), names, "."
-                )
-                matches = pc.or_(
-                    matches, pc.fill_null(pc.match_substring_regex(full_names, pattern), False)
-                )
+            matches = _matches(names[name], pattern)
+            if name == TABLE and SCHEMA in names:
+                full_names = pc.binary_join_element_wise(names[SCHEMA], names[name], ".")
+                matches = pc.or_(matches, pc.fill_null(_matches(full_names, pattern), False))
             row_mask &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
         return keep_rows(decoded, row_mask)
 
     def _changes(self, metadata_rows: pa.RecordBatch) -> npt.NDArray[np.int8]:
         """Returns the kind of change of each row; -1 for an unknown word."""
+        kinds = self._texts(metadata_rows, self._kind)
+        # Debezium's words are letters, of which a batch has many, and each is looked up once.
+        letters = as_letters(kinds)
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        numbers = pc.fill_null(pc.index_in(pick(metadata_rows, self._kind), words), -1)
+        numbers = pc.fill_null(pc.index_in(kinds if letters is None else _LETTERS, words), -1)
         changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
+        changes = changes if letters is None else changes[letters]
+        if self._envelope.is_flat:
+            changes[kinds.is_null().to_numpy(zero_copy_only=False)] = ChangeKind.UPDATED
+        if self._envelope.deleted is not None:
+            deleted = self._texts(metadata_rows, (*self._root, self._envelope.deleted))
+            is_deleted = pc.fill_null(pc.equal(deleted, "true"), False)
+            changes[is_deleted.to_numpy(zero_copy_only=False)] = ChangeKind.REMOVED
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(
                 pick(metadata_rows, (*self._root, self._envelope.schema_change)), False
             ).to_numpy(zero_copy_only=False)
             changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
         return changes
+
+    def _texts(self, metadata_rows: pa.RecordBatch, path: FieldPath) -> pa.StringArray:
+        """Returns the texts at a path; all are null if the messages don't have it."""
+        return (
+            pick(metadata_rows, path)
+            if path in self._kinds
+            else pa.nulls(metadata_rows.num_rows, pa.string())
+        )
 
     def _refusals(
         self, metadata_rows: pa.RecordBatch, changes: npt.NDArray[np.int8]
@@ -244,7 +271,7 @@ class ChangeMetadata:
             np.flatnonzero(changes < 0),
             np.flatnonzero(changes == ChangeKind.TRUNCATED),
         )
-        without_kind = pick(metadata_rows, self._kind).take(pa.array(unknown_rows)).is_null()
+        without_kind = self._texts(metadata_rows, self._kind).take(pa.array(unknown_rows)).is_null()
         missing_rows = unknown_rows[without_kind.to_numpy(zero_copy_only=False)]
         return [
             Refusal(missing_rows, "missing", f"Expected a value, got none - at {kind_path}"),
@@ -259,6 +286,12 @@ class ChangeMetadata:
                 f"Expected the change of a row, got the removal of all rows - at {kind_path}",
             ),
         ]
+
+
+def _matches(names: pa.StringArray, pattern: str) -> pa.BooleanArray:
+    """Returns whether each name matches. A batch has few names, so each is matched once."""
+    encoded = pc.dictionary_encode(names)
+    return pc.match_substring_regex(encoded.dictionary, pattern).take(encoded.indices)
 
 
 def is_called_after(topic: str, table: str) -> bool:

@@ -13,15 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import merge_leaves, nest_columns, path_text, select_rows
+from windrow.ingest.formats.cdc.arrays import merge_leaves, select_rows
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
-from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
+from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope
 from windrow.ingest.formats.cdc.row_images import RowImage
 from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable
 from windrow.ingest.formats.row_decoder import Encoding, OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
+from windrow.ingest.formats.shared.nesting import nest_columns, path_text
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
-from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.columns import REST, Column, Columns
+from windrow.ingest.schema.message_fields import FieldPath
 from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
@@ -115,8 +117,14 @@ class ChangeDecoder:
             for name, path in self.envelope.names
             if name in patterns or self._may_have((*self.root, *path))
         }
+        deleted = () if self.envelope.deleted is None else ((self.envelope.deleted,),)
+        kinds = [
+            (*self.root, *path)
+            for path in (self.envelope.kind, *deleted)
+            if not self.envelope.is_flat or self._may_have((*self.root, *path))
+        ]
         return ChangeMetadata(
-            self.envelope, self.root, self.included, names, self.inner.field_names
+            self.envelope, self.root, self.included, names, kinds, self.inner.field_names
         )
 
     def _may_have(self, path: FieldPath) -> bool:
@@ -129,15 +137,20 @@ class ChangeDecoder:
 
     def written_image(self, columns: Columns) -> RowImage:
         """Returns the row image of an insert or an update."""
-        former = (*self.root, self.envelope.former)
-        path, of_envelope, key = (
-            (*self.root, self.envelope.written),
-            self._of_envelope(columns),
-            self.primary_key or (),
-        )
         return RowImage(
-            path, columns, self.envelope.has_row_list, of_envelope, former, key, self._unavailable
+            self._path(self.envelope.written),
+            columns,
+            self.envelope.has_row_list,
+            self._of_envelope(columns),
+            self._path(self.envelope.former),
+            self.primary_key or (),
+            self._unavailable,
+            self.envelope.is_flat,
         )
+
+    def _path(self, field: str) -> FieldPath:
+        """Returns the path of a field of the envelope; of the envelope itself for ""."""
+        return (*self.root, field) if field else self.root
 
     def removed_image(self, columns: Columns) -> RowImage | None:
         """Returns the row image of a deletion; None if all its columns come from the message's key.
@@ -150,14 +163,15 @@ class ChangeDecoder:
             columns = replace(columns, columns=key, row_path=None)
         if not columns.columns:
             return None
-        path, unavailable = (*self.root, self.envelope.removed), self._unavailable
+        unavailable = self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
         return RowImage(
-            path,
+            self._path(self.envelope.removed),
             columns,
             self.envelope.has_row_list,
             self._of_envelope(columns),
             unavailable=unavailable,
+            is_flat=self.envelope.is_flat,
         )
 
     @property
@@ -173,13 +187,28 @@ class ChangeDecoder:
         """Returns the columns of a model, checked against the spec.
 
         Raises:
-            SpecError: the model lacks a column that the spec names, or no column of the
-                primary key comes from the row.
+            SpecError: the model lacks a column that the spec names, no column of the primary
+                key comes from the row, or a field of the row is a column twice.
         """
         columns = self.part.of(Columns.of(model))
-        of_row = Part(
-            without=tuple(name for name, _ in self.of_envelope), setting="decode.envelope"
-        ).of(columns)
+        of_envelope = dict(self.of_envelope)
+        if self.envelope.text_row and {column.name for column in columns.columns} == {*of_envelope}:
+            return columns
+        of_row = Part(without=tuple(of_envelope), setting="decode.envelope").of(columns)
+        rows = (
+            {column.name for column in of_row.columns}
+            if self.envelope.is_flat
+            else {self.envelope.written, self.envelope.removed, self.envelope.former}
+        )
+        twice = [".".join(path) for path in of_envelope.values() if path[0] in rows]
+        if twice:
+            raise SpecError(
+                f"decode.envelope takes {', '.join(twice)} from the row, whose fields are columns"
+                " by their names",
+                "spec",
+                "Leave it out there, and give the schema a column of the field's own name; nothing"
+                " was read.",
+            )
         if self.primary_key and not {column.name for column in of_row.columns} & set(
             self.primary_key
         ):
@@ -194,9 +223,10 @@ class ChangeDecoder:
     def _of_envelope(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
         """Returns the columns that the envelope has, each with its path in the message."""
         names = {column.name for column in columns.columns}
-        return tuple(
+        of_envelope = tuple(
             (name, (*self.root, *path)) for name, path in self.of_envelope if name in names
         )
+        return (*of_envelope, (REST, (REST,))) if REST in names else of_envelope
 
 
 class ChangeBatchDecoder:

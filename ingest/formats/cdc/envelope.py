@@ -6,11 +6,10 @@ An envelope gives the field with the kind of change, and the fields with the row
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-FieldPath = tuple[str, ...]
-"""Names of nested fields, the outermost first."""
+from windrow.ingest.schema.message_fields import FieldPath
 
 
 class ChangeKind(IntEnum):
@@ -38,10 +37,11 @@ class Envelope:
 
     Attributes:
         tool: the tool's name, for errors.
-        kind: the field with the kind of change, as one of `words`.
+        kind: the path of the kind of change, which is one of `words`. A row without an envelope
+            (`is_flat`) may lack it; then it is written.
         words: pairs of a word and the kind of change that it stands for.
-        written: the field with the row after the change.
-        removed: the field with the row that was deleted.
+        written: the field with the row after the change; "" if the event itself is the row.
+        removed: the field with the row that was deleted; "" if the event itself is the row.
         former: the field with the row, or a part of it, before an update.
         names: the paths of the names of database, schema and table.
         has_row_list: whether `written`, `removed` and `former` are lists of rows.
@@ -51,13 +51,16 @@ class Envelope:
             fields that it must have, and the fields that it may have.
         names_topics: whether the tool by default names a topic after the table whose rows
             it writes to the topic.
-        text_row: the detail of a dead letter whose row is a text.
+        text_row: the detail of a dead letter whose row is a text; None if the tool writes no
+            rows as texts. Such a row is a column by its path, and no other column is in it.
         leaves_alone: whether the tool marks values that a change left unchanged and that it
             doesn't send.
+        deleted: the field that is the text `true` if the row was deleted; None if the tool
+            has no such field.
     """
 
     tool: str
-    kind: str
+    kind: FieldPath
     words: tuple[tuple[str, ChangeKind], ...]
     written: str
     removed: str
@@ -69,6 +72,12 @@ class Envelope:
     names_topics: bool = False
     text_row: str | None = None
     leaves_alone: bool = False
+    deleted: str | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the event itself is the row, without an envelope around it."""
+        return not self.written
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
         """Returns whether a message with these fields is one of `marks`."""
@@ -81,7 +90,7 @@ _AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 
 DEBEZIUM = Envelope(
     "Debezium",
-    "op",
+    ("op",),
     (
         ("c", ChangeKind.WRITTEN),
         ("r", ChangeKind.WRITTEN),
@@ -109,14 +118,26 @@ DEBEZIUM = Envelope(
     ),
     names_topics=True,
     text_row=(
-        "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState"
-        " unwrap them, and take json"
+        "Expected a row, got a text, as events of MongoDB have it: take the text as a column"
+        " (decode.envelope: {document: after}), or have ExtractNewDocumentState unwrap it"
     ),
     leaves_alone=True,
 )
+FLATTENED = replace(
+    DEBEZIUM,
+    kind=("__op",),
+    written="",
+    removed="",
+    former="",
+    names=((DATABASE, ("__db",)), (SCHEMA, ("__schema",)), (TABLE, ("__table",))),
+    marks=(),  # A table may have just the columns of a mark.
+    text_row=None,
+    deleted="__deleted",
+)
+"""Rows that Debezium's ExtractNewRecordState has taken out of their envelopes."""
 CANAL = Envelope(
     "Canal",
-    "type",
+    ("type",),
     (
         ("INSERT", ChangeKind.WRITTEN),
         ("INIT", ChangeKind.WRITTEN),
@@ -139,7 +160,7 @@ CANAL = Envelope(
 )
 MAXWELL = Envelope(
     "Maxwell",
-    "type",
+    ("type",),
     (
         ("insert", ChangeKind.WRITTEN),
         ("update", ChangeKind.WRITTEN),
@@ -156,4 +177,19 @@ MAXWELL = Envelope(
     removed="data",
     former="old",
     names=_AT_TOP,
+)
+DMS = Envelope(
+    "AWS DMS",
+    ("metadata", "operation"),
+    (
+        *((word, ChangeKind.WRITTEN) for word in ("load", "insert", "update")),
+        ("delete", ChangeKind.REMOVED),
+        *((f"{verb}-table", ChangeKind.OTHER) for verb in ("create", "rename", "drop")),
+        *((f"{verb}-column", ChangeKind.OTHER) for verb in ("add", "rename", "drop")),
+        *((word, ChangeKind.OTHER) for word in ("change-columns", "column-type-change")),
+    ),
+    written="data",
+    removed="data",
+    former="before-image",
+    names=((SCHEMA, ("metadata", "schema-name")), (TABLE, ("metadata", "table-name"))),
 )

@@ -1,4 +1,4 @@
-"""Settings of the formats of change data: Debezium's, Canal's and Maxwell's."""
+"""Settings of the formats of change data: Debezium's, Canal's, Maxwell's and AWS DMS's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from windrow.ingest.formats.avro.kind import SchemaSetting
-from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
+from windrow.ingest.formats.cdc.envelope import (
+    CANAL,
+    DEBEZIUM,
+    DMS,
+    FLATTENED,
+    MAXWELL,
+    Envelope,
+)
 from windrow.ingest.formats.confluent.kind import FramedOptions, RegistryOptions
-from windrow.ingest.formats.kind import VALUES, RowSection, columns_filled_twice
+from windrow.ingest.formats.kind import VALUES, PathText, RowSection, columns_filled_twice
 from windrow.ingest.formats.options import (
     ConnectOptions,
     FinerOptions,
@@ -21,10 +28,12 @@ from windrow.ingest.formats.options import (
     TimestampOptions,
 )
 from windrow.ingest.formats.shared import json_dialects
-from windrow.ingest.formats.shared.json_dialects import DateForm, TimestampForm
+from windrow.ingest.formats.shared.connect_types import PAYLOAD
+from windrow.ingest.formats.shared.json_dialects import DateForm, Reading, TimestampForm
+from windrow.ingest.schema.message_fields import FieldPath
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import Default, Section, Text, Values, must, section_of
+from windrow.ingest.settings.values import Default, Section, Text, Values, section_of
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.avro.decoder import AvroEncoding
@@ -35,13 +44,6 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder
 
 
-_Path = Annotated[
-    Text,
-    must(
-        lambda value: all(value.split(".")),
-        "be a field of the envelope, or one inside another, like source.ts_ms",
-    ),
-]
 Pattern = Annotated[Text | None, Values("a regular expression")]
 
 
@@ -69,11 +71,8 @@ class TableOptions(Section):
 class ChangeSection(TableOptions, RowSection):
     """Settings of `decode` that every format of change data has."""
 
-    tool: ClassVar[Envelope]
-    """Envelope around the rows."""
-
     envelope: Annotated[
-        Mapping[Text, _Path],
+        Mapping[Text, PathText],
         Values("`{COLUMN: FIELD}`"),
         Default("none"),
     ] = Field(
@@ -90,6 +89,11 @@ class ChangeSection(TableOptions, RowSection):
             " is counted, or a dead letter."
         ),
     )
+
+    @property
+    def tool(self) -> Envelope:
+        """Envelope around the rows."""
+        raise NotImplementedError
 
     @property
     def root(self) -> FieldPath:
@@ -157,8 +161,13 @@ class DebeziumTableOptions(TableOptions):
 class DebeziumOptions(DebeziumTableOptions, ChangeSection):
     """Settings of Debezium's events in any encoding."""
 
-    tool = DEBEZIUM
-
+    flattened: bool = Field(
+        default=False,
+        description=(
+            "Whether Debezium's ExtractNewRecordState has taken the rows out of their envelopes. A"
+            ' row with `__deleted: "true"` or `__op: d` is a deletion.'
+        ),
+    )
     unavailable: Annotated[
         Literal["keep", "dead", "null"] | None,
         Default("`keep` where the table can, which is one with a primary key, else `dead`"),
@@ -171,6 +180,10 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
         ),
     )
 
+    @property
+    def tool(self) -> Envelope:
+        return FLATTENED if self.flattened else DEBEZIUM
+
 
 class DebeziumJsonOptions(ConnectOptions, DebeziumOptions):
     """Settings of Debezium's events in JSON."""
@@ -181,6 +194,17 @@ class DebeziumJsonOptions(ConnectOptions, DebeziumOptions):
         default=json_dialects.DEBEZIUM.dates,
         description=str(ConnectOptions.model_fields["dates"].description),
     )
+    unknown: Literal["ignore", "keep"] = Field(
+        default="ignore",
+        description=(
+            "What becomes of fields of the changed row that the schema doesn't name: they are"
+            " passed over, or the row has them in the column `_rest`, as a JSON object (`keep`)."
+        ),
+    )
+
+    @property
+    def reading(self) -> Reading:
+        return replace(super().reading, unknown=self.unknown)
 
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -203,12 +227,10 @@ class DebeziumJsonSection(DebeziumJsonOptions):
 
     @property
     def root(self) -> FieldPath:
-        from windrow.ingest.formats.cdc.connect import PAYLOAD
-
         return (PAYLOAD,) if self.schema_include else ()
 
     def encoding(self, folder: Path, setting: str) -> JsonEncoding:
-        from windrow.ingest.formats.cdc.connect import ConnectEncoding
+        from windrow.ingest.formats.json.connect import ConnectEncoding
 
         return (
             ConnectEncoding(self.reading)
@@ -297,7 +319,7 @@ class PlainJsonSection(ReadingOptions, ChangeSection):
 class CanalJsonSection(PlainJsonSection):
     """Canal's messages as JSON, each with one row or several."""
 
-    tool, dialect = CANAL, json_dialects.CANAL
+    dialect = json_dialects.CANAL
 
     format: Literal["canal-json"] = Field(default="canal-json", description=VALUES)
     timestamps: TimestampForm = Field(
@@ -308,14 +330,32 @@ class CanalJsonSection(PlainJsonSection):
         default="lenient", description=str(ReadingOptions.model_fields["coerce"].description)
     )
 
+    @property
+    def tool(self) -> Envelope:
+        return CANAL
+
 
 class MaxwellJsonSection(PlainJsonSection):
     """Maxwell's messages as JSON, each with one row."""
 
-    tool, dialect = MAXWELL, json_dialects.MAXWELL
+    dialect = json_dialects.MAXWELL
 
     format: Literal["maxwell-json"] = Field(default="maxwell-json", description=VALUES)
     timestamps: TimestampForm = Field(
         default=json_dialects.MAXWELL.timestamps,
         description=str(TimestampOptions.model_fields["timestamps"].description),
     )
+
+    @property
+    def tool(self) -> Envelope:
+        return MAXWELL
+
+
+class DmsJsonSection(PlainJsonSection):
+    """Messages of AWS DMS as JSON, each with one row."""
+
+    format: Literal["dms-json"] = Field(default="dms-json", description=VALUES)
+
+    @property
+    def tool(self) -> Envelope:
+        return DMS

@@ -10,30 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.arrays import (
+from windrow.ingest.formats.cdc.arrays import matching_items
+from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable, unavailable
+from windrow.ingest.formats.shared.nesting import (
     Leaf,
-    matching_items,
     nest_columns,
     path_text,
     pick,
     refuse_nulls,
 )
-from windrow.ingest.formats.cdc.envelope import FieldPath
-from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable, unavailable
+from windrow.ingest.formats.shared.repetition import (
+    byte_sizes,
+    key_and_header_sizes,
+    max_repeated_bytes,
+)
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns, field_of
-
-FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
-"""Bounds in bytes of the memory that the rows of one message take beyond the message's size.
-
-Key, headers and envelope are repeated for each row except the first. The repetitions may take
-`FREE` bytes plus `SHARE` bytes for each byte of the message, but at most `MOST`.
-
-So the rows of a batch fit into an Arrow array of texts, which holds 2 GB. The worst case is a
-batch of messages of some 900 bytes, made to be as expensive as possible. A batch has 16 MB and
-its last message; its rows take 1.7 GB then.
-"""
-
+from windrow.ingest.schema.message_fields import FieldPath
 
 Mask = npt.NDArray[np.bool_]
 
@@ -53,6 +46,7 @@ class RowImage:
         key: the primary key; empty if no rows are deleted.
         unavailable: what happens to values that a change left unchanged and that the message
             doesn't have; None if the tool doesn't mark them.
+        is_flat: whether the row's fields are beside the kind of change, and no former row is.
     """
 
     path: FieldPath
@@ -62,6 +56,7 @@ class RowImage:
     former: FieldPath = ()
     key: tuple[str, ...] = ()
     unavailable: Unavailable | None = None
+    is_flat: bool = False
 
     @property
     def wanted_columns(self) -> Columns:
@@ -70,7 +65,7 @@ class RowImage:
 
     def nest(self, leaves: Sequence[Leaf]) -> Columns:
         """Returns the columns of an envelope with these leaves, read like this image."""
-        row_path = None if self.columns.row_path is None else self.path
+        row_path = self.path if self._has_row and self.columns.row_path is not None else None
         return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
 
     @property
@@ -81,6 +76,9 @@ class RowImage:
             {column.name: column for column in self.columns.columns},
         )
         leaves = [(path, by_name[name]) for name, path in self.of_envelope]
+        if self.is_flat:
+            of_row = [column for name, column in by_name.items() if name not in of_envelope]
+            return [*leaves, *(((*self.path, column.name), column) for column in of_row)]
         for path, names in (
             (self.path, [name for name in by_name if name not in of_envelope]),
             (self.former, self._former_key),
@@ -98,13 +96,14 @@ class RowImage:
         A message without a row, or with a row that doesn't fit the columns, is refused.
         """
         decoded = decode(messages)
-        decoded = decoded.refused(
-            SCHEMA, [refuse_nulls(pick(decoded.rows, self.path), path_text(self.path))]
-        )
+        if self._has_row:
+            decoded = decoded.refused(
+                SCHEMA, [refuse_nulls(pick(decoded.rows, self.path), path_text(self.path))]
+            )
         if self.has_row_list:
             decoded = self._within_bounds(self._with_equal_counts(decoded), messages)
         images, of_envelope = (
-            pick(decoded.rows, self.path),
+            pick(decoded.rows, self.path) if self._has_row else pa.nulls(0),
             [pick(decoded.rows, path) for _, path in self.of_envelope],
         )
         former = pick(decoded.rows, self.former) if self._former_key else None
@@ -123,11 +122,18 @@ class RowImage:
         return replace(decoded, rows=rows, deletes=moved_deletes).refused(SCHEMA, refusals)
 
     @property
+    def _has_row(self) -> bool:
+        """Whether a column comes from the row."""
+        return len(self.columns.columns) > len(self.of_envelope)
+
+    @property
     def _former_key(self) -> list[str]:
         """Columns of the key that the former row may have.
 
         Columns of the envelope are left out, because they are the same for both rows.
         """
+        if self.is_flat:
+            return []
         return [name for name in self.key if name not in dict(self.of_envelope)]
 
     @property
@@ -162,14 +168,14 @@ class RowImage:
             decoded.row_index.to_numpy(),
         )
         value_sizes, repeated_sizes = (
-            _sizes(messages.column("value"))[index],
-            _key_and_header_sizes(messages)[index],
+            byte_sizes(messages.column("value"))[index],
+            key_and_header_sizes(messages)[index],
         )
-        max_bytes = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
+        max_bytes = max_repeated_bytes(value_sizes + repeated_sizes)
         for _, path in self.of_envelope:
             values = pick(decoded.rows, path)
             repeated_sizes = repeated_sizes + (
-                value_sizes if pa.types.is_nested(values.type) else _sizes(values)
+                value_sizes if pa.types.is_nested(values.type) else byte_sizes(values)
             )
         large_rows = np.flatnonzero((row_counts - 1) * repeated_sizes > max_bytes)
         return decoded.refused(
@@ -187,6 +193,10 @@ class RowImage:
         self, images: pa.StructArray, of_envelope: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
         """Returns the columns of the rows.
+
+        Args:
+            images: the rows; not read if no column comes from them.
+            of_envelope: the columns that the envelope has.
 
         Returns:
             The columns; the refusals of rows; and for each column in which the table keeps
@@ -269,23 +279,3 @@ def _names_of_unsent(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1]))
     )
-
-
-def _key_and_header_sizes(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Returns the bytes of the key and the headers of each message."""
-    headers = messages.column("headers")
-    entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
-    of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
-    return _sizes(messages.column("key")) + np.bincount(
-        parents, of_headers, messages.num_rows
-    ).astype(np.int64)
-
-
-def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Returns the bytes of each value; a value that is neither text nor bytes counts as 8."""
-    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
-        return np.full(len(values), 8, np.int64)
-    lengths: npt.NDArray[np.int64] = (
-        pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
-    )
-    return lengths

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
@@ -56,8 +57,10 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Returns a mask of the values that are the mark; None if no value is."""
     kind = values.type
     if pa.types.is_string(kind):
-        lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
-        may_be = any((lengths == length).any() for length in _LENGTHS)
+        _, begins, ends = octets_of(values)
+        lengths = ends - begins
+        is_long = lengths.max(initial=0) >= min(_LENGTHS)
+        may_be = is_long and any((lengths == length).any() for length in _LENGTHS)
         return _mask_or_none(pc.is_in(values, _TEXTS)) if may_be else None
     if pa.types.is_binary(kind):
         return _mask_or_none(pc.fill_null(pc.equal(values, _BYTES), False))

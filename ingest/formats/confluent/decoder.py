@@ -22,12 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.formats.codec_decoder import decode_opened
 from windrow.ingest.formats.confluent.frame import (
     NAMELESS,
     NULL,
     Frame,
     branches_of,
     frames_of,
+    open_frame,
     schema_ids,
 )
 from windrow.ingest.formats.confluent.record_names import (
@@ -337,6 +339,8 @@ class FramedBatchDecoder:
         framed = frames_of(
             messages, self._decoder.subjects.header, paths=self._decoder.payloads.paths
         )
+        if framed.has_compressed:
+            return decode_opened(messages, self.decode, open_frame)
         values, numbers = messages.column("value"), framed.numbers
         # Nearly always all messages have the same frame.
         if len(framed.frames) == 1 and len(numbers) and not numbers.any():

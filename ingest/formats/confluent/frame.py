@@ -4,6 +4,9 @@ A frame is the value of a header if the message has that header, else the beginn
 message's value. It has the schema's id: a byte 0 and a number of four bytes, or a byte 1 and a
 GUID of 16 bytes. For Protobuf a path follows: the number of a message in the schema, then the
 number of a message inside that message, and so on.
+
+The frame of AWS Glue is a byte 3, a byte that says whether the payload is compressed, and the
+UUID of the schema's version. It has no path, and is never in a header.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.formats.shared.buffers import octets_of
+from windrow.ingest.formats.shared.codecs import open_codecs
+from windrow.ingest.model.writer_schema import GLUE
 from windrow.ingest.schema.messages import last_values
 
 NULL, NAMELESS = -1, -2
@@ -25,8 +31,10 @@ NULL, NAMELESS = -1, -2
 MOST_STEPS = 50
 """Limit of the steps of a path; Protobuf messages aren't nested this deep."""
 
-_NUMBER_END, _GUID_END = 5, 17
-"""The length in bytes of a frame with a number, and of a frame with a GUID, without a path."""
+_NUMBER_END, _GUID_END, _GLUE_END = 5, 17, 18
+"""The length in bytes of a frame with a number, with a GUID and of AWS Glue, without a path."""
+_GLUE, _PLAIN, _COMPRESSED = 3, 0, 5
+"""The first byte of AWS Glue's frame, and the second one by the form of the payload."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -52,10 +60,12 @@ class Frames:
         frames: the different frames.
         numbers: for each message the index of its frame in `frames`, or `NULL` or
             `NAMELESS`.
+        has_compressed: whether a payload is compressed, as only AWS Glue's frames can say.
     """
 
     frames: list[Frame]
     numbers: npt.NDArray[np.int64]
+    has_compressed: bool
 
 
 def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
@@ -100,12 +110,18 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
             numbered[first_one],
             numbers,
             number_by_frame,
-            lambda id_: Frame(id_, _NUMBER_END + 1, (0,)),
+            lambda id_: Frame(str(id_), _NUMBER_END + 1, (0,)),
         )
         slow_rows = numbered[~first_one]
     else:
-        _number(ids, numbered, numbers, number_by_frame, lambda id_: Frame(id_, _NUMBER_END))
+        _number(ids, numbered, numbers, number_by_frame, lambda id_: Frame(str(id_), _NUMBER_END))
         slow_rows = numbered[:0]
+    glue_rows = np.flatnonzero(open_ & (first == _GLUE) & (sizes >= _GLUE_END) & (not paths))
+    heads = data[begins[glue_rows][:, None] + np.arange(_GLUE_END)]
+    is_known = (heads[:, 1] == _PLAIN) | (heads[:, 1] == _COMPRESSED)
+    glue_rows, heads = glue_rows[is_known], heads[is_known]
+    versions = np.ascontiguousarray(heads[:, 2:]).view("S16").ravel()
+    _number(versions, glue_rows, numbers, number_by_frame, _glue_frame)
     for i in [
         *slow_rows.tolist(),
         *np.flatnonzero(open_ & (first == 1) & (sizes >= _GUID_END)).tolist(),
@@ -116,7 +132,24 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
         frame = _frame(head, paths=paths)
         if frame is not None:
             numbers[i] = number_by_frame.setdefault(frame, len(number_by_frame))
-    return Frames(list(number_by_frame), numbers)
+    return Frames(list(number_by_frame), numbers, bool((heads[:, 1] == _COMPRESSED).any()))
+
+
+def _glue_frame(version: bytes) -> Frame:
+    """Returns the frame of a UUID's bytes, which numpy gives without the zeros at their end."""
+    return Frame(f"{GLUE}{uuid.UUID(bytes=version.ljust(16, bytes(1)))}", _GLUE_END)
+
+
+def open_frame(value: bytes) -> bytes:
+    """Returns a value with its payload decompressed, if it has a frame of AWS Glue that says so.
+
+    Raises:
+        RefusedValueError: the payload isn't compressed, or is too large.
+    """
+    if value[:2] != bytes([_GLUE, _COMPRESSED]) or len(value) < _GLUE_END:
+        return value
+    payload = open_codecs(value[_GLUE_END:], ("deflate",))
+    return bytes([_GLUE, _PLAIN]) + value[2:_GLUE_END] + payload
 
 
 def branches_of(
@@ -151,11 +184,11 @@ def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.Stri
 
 
 def _number(
-    ids: npt.NDArray[np.uint32],
+    ids: npt.NDArray[Any],
     rows: npt.NDArray[np.intp],
     numbers: npt.NDArray[np.int64],
     number_by_frame: dict[Frame, int],
-    make: Callable[[str], Frame],
+    make: Callable[[Any], Frame],
 ) -> None:
     """Sets the frame numbers of some messages, by their schema ids.
 
@@ -167,12 +200,12 @@ def _number(
         make: makes the frame of a schema id.
     """
     if len(ids) and (ids == ids[0]).all():
-        numbers[rows] = number_by_frame.setdefault(make(str(ids[0])), len(number_by_frame))
+        numbers[rows] = number_by_frame.setdefault(make(ids[0].item()), len(number_by_frame))
         return
     distinct_ids, index_of_id = np.unique(ids, return_inverse=True)
     frame_numbers = np.array(
         [
-            number_by_frame.setdefault(make(str(id_)), len(number_by_frame))
+            number_by_frame.setdefault(make(id_), len(number_by_frame))
             for id_ in distinct_ids.tolist()
         ],
         np.int64,

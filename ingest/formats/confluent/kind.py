@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.json.kind import JsonOptions
+from windrow.ingest.formats.json.kind import UNKNOWN_IN_KEYS, JsonOptions
 from windrow.ingest.formats.kind import (
     KEYS,
     VALUES,
@@ -31,6 +31,13 @@ class FramedOptions(Section):
 
     payloads_class: ClassVar[str]
     """The name of the class in `payloads.py` for the payloads after the frames."""
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Refuses codecs, because the id of a schema stands before the payload."""
+        yield from super().conflicts(written)
+        if written.get("codecs"):
+            yield ("codecs",), "goes with formats whose values don't begin with a schema's id"
 
     def payloads(self) -> Payloads:
         """Returns the kind of the payloads after the frames."""
@@ -209,13 +216,37 @@ class JsonSchemaConfluentSection(JsonPayloadOptions, RowSection):
     format: Literal["json-schema-confluent"] = Field(
         default="json-schema-confluent", description=VALUES
     )
+    written_with: Annotated[
+        Mapping[Text, Literal["schema_id"]],
+        Values("`{COLUMN: schema_id}`"),
+        Default("none"),
+    ] = Field(
+        default={},
+        description=(
+            "String columns of the schema that say for each row the id of the schema that its"
+            " message names."
+        ),
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds a column that is filled twice."""
+        yield from super().conflicts(written)
+        yield from columns_filled_twice(written, "written_with")
 
     def decoder(self, folder: Path) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 
         model = ModelReference(self.schema_, folder)
         subjects = self.subjects("value")
-        return ConfluentDecoder(model, self.payloads(), subjects, self.on_null, part=self.part)
+        return ConfluentDecoder(
+            model,
+            self.payloads(),
+            subjects,
+            self.on_null,
+            part=self.part,
+            written_with=tuple(self.written_with.items()),
+        )
 
 
 class JsonSchemaConfluentKeySection(JsonPayloadOptions, KeySection):
@@ -224,6 +255,7 @@ class JsonSchemaConfluentKeySection(JsonPayloadOptions, KeySection):
     format: Literal["json-schema-confluent"] = Field(
         default="json-schema-confluent", description=KEYS
     )
+    unknown: Literal["ignore", "dead"] = Field(default="ignore", description=UNKNOWN_IN_KEYS)
 
     def decoder(self, model: ModelReference) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder

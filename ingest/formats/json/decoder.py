@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.ingest.formats.json.layout import (
     ITEMS,
     PASS,
+    REST_NAME,
+    REST_NODE,
     SPARE,
     Tables,
     assign_readings,
     tables_of,
 )
+from windrow.ingest.formats.json.rest import Rest
 from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
-from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.formats.shared.budget import item_cost
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import EPOCH, LIST, MAP, WIDE, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
 
@@ -116,14 +120,25 @@ def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
     return names
 
 
+_PARTS = pa.list_(
+    pa.struct([("object", pa.int32()), ("item", pa.int32()), ("member", pa.string())])
+)
+"""Type of what the pass notes of a row's fields without a column: see `rest_scan.py`."""
+
+
 class JsonPass(OnePass):
     """Compiled pass for some columns."""
 
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
+        self._rest_index = Rest(columns, reading).index
+        if self._rest_index is not None:
+            parts = list(columns.columns)
+            parts[self._rest_index] = Column(REST_NAME, _PARTS, nullable=True)
+            columns = replace(columns, columns=tuple(parts))
         nodes = nodes_of(columns)
         super().__init__(nodes, ITEMS, PASS, PASS)
         self._readings, self._columns = assign_readings(nodes, reading), columns
-        self._others = reading.unknown == "ignore"
+        self._others = reading.unknown != "dead"
         for node in nodes:
             if node.kind in {LIST, MAP}:
                 cost = sum(item_cost(child.type) for child in node.children)
@@ -133,6 +148,36 @@ class JsonPass(OnePass):
         # A list of entries may come as an object, and then each key has three entries.
         if any(map_type(node.type) is not None for node in nodes):
             self._widest = 3
+        if self._rest_index is not None:
+            self.state[REST_NODE] = nodes[0].children[self._rest_index].number
+            self._widest = max(self._widest, 2)
+
+    def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
+        taken = super().decode(messages, skip)
+        if self._rest_index is not None:
+            taken.columns[self._rest_index] = self._join_parts(taken.columns[self._rest_index])
+        return taken
+
+    def _join_parts(self, parts: pa.ListArray) -> pa.StringArray:
+        """Returns the texts of what no column is for, whose parts the pass has noted."""
+        node, item, member = parts.values.flatten()
+        heads, _, tails = zip(*(p.partition("\0") for p in self._tables.pointers), strict=True)
+        members = pc.binary_join_element_wise(
+            pa.array(heads).take(node),
+            item.cast(pa.string()),
+            pa.array(tails).take(node),
+            member,
+            "",
+            null_handling="replace",
+        )
+        return pc.binary_join_element_wise(
+            "{",
+            pc.binary_join(
+                pa.ListArray.from_arrays(parts.offsets, members, mask=parts.is_null()), ","
+            ),
+            "}",
+            "",
+        )
 
     @cached_property
     def _tables(self) -> Tables:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.formats.json.rest import pointer_name
 from windrow.ingest.formats.json.strict import MAX_DEPTH
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
@@ -48,7 +49,8 @@ WIDTH = 16
   - list: `LOW` is 1 if the list also takes an object;
   - document: `LOW` is 1 if a document that is no object is the value of the only column;
   - struct: `HIGH` is 1 if fields without a column are reported as ignored.
-- `FACTOR`: the factor of a decimal that is written as bytes, see `Node.power`.
+- `FACTOR`: the factor of a decimal that is written as bytes, see `Node.power`. Of a struct, an
+  upper bound of the bytes of a pointer to it.
 - `REQUIRED`: 1 if the value may be neither null nor absent.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`.
 - `PLAIN`: 1 if the name needs no escape in JSON.
@@ -60,7 +62,7 @@ WIDTH = 16
 - `SEEN`: the number of the object that last had this field; updated by the pass.
 """
 
-OBJECTS, REQUIRED_SEEN, SPARE, IGNORED = range(4, 8)
+OBJECTS, REQUIRED_SEEN, SPARE, IGNORED, REST_NODE, MEMBER, REST_BYTES = range(4, 11)
 """Places of the counters in the pass's state, after the places of `shared.seen`.
 
 - `OBJECTS`: the number of objects and arrays opened so far, which numbers each of them.
@@ -68,12 +70,16 @@ OBJECTS, REQUIRED_SEEN, SPARE, IGNORED = range(4, 8)
 - `SPARE`: the index in `names` of the room for one more name.
 - `IGNORED`: 1 if the message has had a field that no column is for, and that is reported as
   ignored.
+- `REST_NODE`: the node of what no column is for, a list of a text's parts; 0 if rows don't keep it.
+- `MEMBER`: the index of the name of the member that no column is for.
+- `REST_BYTES`: an upper bound of the bytes that the row keeps so far; `UNCERTAIN` or more if
+  only the strict decoder can tell what the row keeps.
 
 The frames follow from `FRAMES` on, one for each open object or array. The counts of items
 follow from `ITEMS` on: first the present number of items of each space, then the numbers
 before the message, then what an item costs (`shared/budget.py`). The items of space 0 are the rows.
 """
-FRAMES, FRAME = 8, 8
+FRAMES, FRAME = 16, 8
 """Place in the state where the frames begin, and the number of places of a frame."""
 NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(FRAME)
 """Places of the numbers in a frame.
@@ -91,6 +97,11 @@ NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(FRAME)
 UNKNOWN = -1
 """Node of values that no column is for."""
 
+UNCERTAIN = 1 << 40
+
+REST_NAME = "\x01"
+"""Name of the node `REST_NODE`. Lookups leave it out, because a message may have this name."""
+
 ITEMS = FRAMES + FRAME * MAX_DEPTH
 """Place in the state where the counts of items begin."""
 
@@ -103,15 +114,18 @@ _ROOM = 4
 
 @dataclass(frozen=True)
 class Tables:
-    """Columns in the form that the compiled pass reads.
+    r"""Columns in the form that the compiled pass reads.
 
     Attributes:
         numbers: a row of `WIDTH` numbers for each node, followed by the hash tables.
         names: the bytes of all names, without separators.
+        pointers: for each node, the beginning of a JSON text that points to its members, with
+            `\0` for the index in a list.
     """
 
     numbers: npt.NDArray[np.int64]
     names: bytes
+    pointers: list[str]
 
 
 def tables_of(
@@ -158,8 +172,15 @@ def tables_of(
         counted_nodes = [
             child for node in counted_nodes for child in node.children if child.name == name
         ]
+    pointers = ['"'] * len(nodes)
     for node in counted_nodes:
-        rows[node.number, HIGH] = 1 if node.kind == STRUCT else rows[node.number, HIGH]
+        pointer = pointers[node.number]
+        if node.kind == STRUCT:
+            # 16 bytes are for the index of a list, and for signs.
+            rows[node.number, [HIGH, FACTOR]] = 1, len(pointer.encode()) + 16
+        for child in node.children:
+            name = "\0" if node.kind == LIST else pointer_name(child.name)
+            pointers[child.number] = f"{pointer}{name}/" if pointer != '"' else f'"/{name}/'
         counted_nodes += node.children
     rows[0, LOW] = readings[0].is_only_column and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
@@ -171,7 +192,7 @@ def tables_of(
                 len(lookup) // 2 - 1,
             )
             lookups.append(lookup)
-    return Tables(np.concatenate([rows.ravel(), *lookups]), names)
+    return Tables(np.concatenate([rows.ravel(), *lookups]), names, pointers)
 
 
 def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
@@ -210,6 +231,8 @@ def _lookup(node: Node) -> npt.NDArray[np.int64]:
     slots = 1 << (_ROOM * len(node.children) - 1).bit_length()
     lookup = np.full((slots, 2), -1, np.int64)
     for child in node.children:
+        if child.name == REST_NAME:
+            continue
         name = np.frombuffer(child.name.encode(), np.uint8)
         hashed = PASS.hash_of(name, 0, len(name))
         slot = hashed & slots - 1

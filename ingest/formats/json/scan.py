@@ -61,6 +61,7 @@ from windrow.ingest.formats.json.layout import (
     LOOKUP,
     LOW,
     MASK,
+    MEMBER,
     NAME,
     NODE,
     OBJECT,
@@ -68,6 +69,8 @@ from windrow.ingest.formats.json.layout import (
     PLAIN,
     REQUIRED,
     REQUIRED_SEEN,
+    REST_BYTES,
+    REST_NODE,
     SEEN,
     SPARE,
     START,
@@ -75,9 +78,10 @@ from windrow.ingest.formats.json.layout import (
     UNKNOWN,
     WIDTH,
 )
+from windrow.ingest.formats.json.rest_scan import keep_member
 from windrow.ingest.formats.json.scalars import put, scalar, skip_value
 from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unescape
-from windrow.ingest.formats.shared.budget import budget
+from windrow.ingest.formats.shared.budget import budget, rest_budget
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
@@ -99,7 +103,7 @@ from windrow.ingest.native.compiling import (
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
 
-_room_for_keys, _budget = part(room_for_keys), part(budget)
+_room_for_keys, _budget, _rest_budget = part(room_for_keys), part(budget), part(rest_budget)
 KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
@@ -129,7 +133,7 @@ def read_message(data, pos, end, names, room, others, tables, state, entries, ke
             return False
         c = byte(data, pos)
         if c == state[frame + CLOSE]:
-            close_frame(pos, frame, tables, state, entries)
+            close_frame(data, pos, frame, tables, state, entries)
             pos, frame, empty = pos + 1, frame - FRAME, False
             if frame < FRAMES:
                 return blank(data, pos, end) == end
@@ -169,6 +173,7 @@ def read_message(data, pos, end, names, room, others, tables, state, entries, ke
                     )
         elif child == UNKNOWN:
             pos = skip_value(data, pos, end)
+            keep_member(data, pos, frame, tables, state, entries)
         else:
             pos = scalar(data, pos, end, tables, entries, state, child, state[frame + ITEM])
         if pos < 0:
@@ -245,7 +250,7 @@ def scalar_items(data, pos, end, node, space, tables, state, entries):
 
 
 @inlined
-def close_frame(pos, frame, tables, state, entries):
+def close_frame(data, pos, frame, tables, state, entries):
     """Writes the entry of an object or array that is closed by the bracket at `pos`.
 
     A list's or map's entry has its length, in the layout of a string's length. An object or
@@ -263,6 +268,8 @@ def close_frame(pos, frame, tables, state, entries):
                 state[frame + INDEX],
                 begin << 32 | (pos + 1 - begin) << 1,
             )
+        else:
+            keep_member(data, pos + 1, frame - FRAME, tables, state, entries)
     elif tables[node * WIDTH + KIND] != STRUCT:
         items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
         put(entries, state, node, state[frame + INDEX], items << 1)
@@ -350,6 +357,7 @@ def read_field(data, pos, end, frame, names, room, others, tables, state, keys):
     ):
         pos += n + 1
     else:
+        state[MEMBER] = pos
         closing, n, name, escaped = key_text(data, pos, end, names, room, state)
         if closing < 0:
             return -1, UNKNOWN
@@ -442,7 +450,7 @@ def take_message(data, pos, end, names, room, others, required, tables, state, e
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
-    state[REQUIRED_SEEN] = state[IGNORED] = 0
+    state[REQUIRED_SEEN] = state[IGNORED] = state[REST_BYTES] = 0
     state[KEYS_MASK] = _room_for_keys((end - pos) // 2) - 1
     if (
         read_message(data, pos, end, names, room, others, tables, state, entries, keys)
@@ -450,7 +458,11 @@ def take_message(data, pos, end, names, room, others, required, tables, state, e
     ):
         for space in range(ITEMS + 1, ITEMS + spaces):
             cost += (state[space] - state[space + spaces]) * state[space + 2 * spaces]
-        if cost <= _budget(end - pos):
+        if cost <= _budget(end - pos) and state[REST_BYTES] <= _rest_budget(end - pos):
+            if state[REST_BYTES]:
+                space = ITEMS + tables[state[REST_NODE] * WIDTH + INNER]
+                count = state[space] - state[space + spaces]
+                put(entries, state, state[REST_NODE], state[ITEMS], count << 1)
             state[ITEMS] += 1
             return IGNORING if state[IGNORED] else TAKEN
     state[ENTRIES] = written

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from windrow.ingest.formats.json.rest import Rest
 from windrow.ingest.formats.json.values import (
     Convert,
     Source,
@@ -58,6 +59,8 @@ class StrictJson:
 
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         self.truncation = Source(columns.finer)
+        self._rest = Rest(columns, reading)
+        columns = self._rest.named
         self._fields: list[tuple[Column, Convert]] = [
             (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone))
             for c in columns.columns
@@ -85,6 +88,8 @@ class StrictJson:
         refuse_unknown(document, self._only, "$")
         row = [_field(document, column, convert) for column, convert in self._fields]
         self.truncation.ignored = next(self._placeless(document), None) is not None
+        if self._rest.index is not None:
+            row.insert(self._rest.index, self._rest.text(self.truncation.text, len(message)))
         return row
 
     def ignored_fields(self, message: bytes) -> Iterator[str]:
@@ -162,7 +167,7 @@ def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
     raise RefusedValueError("missing", "Object misses a required field", path)
 
 
-def _inside(value: Any) -> Iterable[tuple[str | None, Any]]:
+def _inside(value: Any, _names: object) -> Iterable[tuple[str | None, Any]]:
     """Returns the members of a value, in the form of `placeless.Open`."""
     if isinstance(value, dict):
         return value.items()

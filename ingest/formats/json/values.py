@@ -82,6 +82,8 @@ _INSTANT = re.compile(
     r" ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
     r"(?: ?([Zz]|UTC|([+-])([0-9]{2})(?::?([0-9]{2}))?)(?:\[[A-Za-z0-9_+/-]+\])?)?"
 )
+_DOTNET_INSTANT = re.compile(r"/Date\((-?[0-9]{1,18})(?:[+-][0-9]{4})?\)/")
+"""Milliseconds since 1970 as .NET writes them. The offset behind them changes no instant."""
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
 _WHOLE_DIGITS = 19  # the most digits of an integer of 64 bits
@@ -451,6 +453,8 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
             hint = numbers if kind in {"int", "float"} else ""
             raise RefusedValueError("wrong_type", f"Expected a timestamp, got {kind}{hint}", path)
         match = _INSTANT.fullmatch(value)
+        if match is None and (dotnet := _DOTNET_INSTANT.fullmatch(value)) is not None:
+            return _in_calendar(int(dotnet[1]) * 1_000, path)
         if match is None or (match[5] is None and clock is None):
             hint = "" if match is None else ": one that has none needs decode.zone"
             raise RefusedValueError("wrong_format", message + hint, path)

@@ -11,6 +11,7 @@ here:
 - A string and bytes become a String (`invalid_utf8`) or a Binary. An enum becomes a
   String with the symbol (`out_of_range`: the number has none), or an integer with the
   number.
+- A google.protobuf.Struct, Value or ListValue becomes a text, its JSON.
 - A google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to
   9999). A wrapper becomes what its value can become. Any other message, and a group,
   becomes a Struct of some of its fields.
@@ -27,6 +28,8 @@ zero of its type.
 
 from __future__ import annotations
 
+import json
+import math
 import struct
 from collections.abc import Callable, Collection
 from typing import Any, Literal
@@ -93,6 +96,22 @@ _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
     for kind in ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 }
 """Fields of Google's wrappers, which are messages for a single value: number, name and type."""
+
+_JSON_TYPES: dict[str, list[tuple[int, str, str]]] = {
+    "google.protobuf.Struct": [(1, "fields", "message")],
+    "google.protobuf.ListValue": [(1, "values", "message")],
+    "google.protobuf.Value": [
+        (1, "null_value", "enum"),
+        (2, "number_value", "double"),
+        (3, "string_value", "string"),
+        (4, "bool_value", "bool"),
+        (5, "struct_value", "message"),
+        (6, "list_value", "message"),
+    ],
+}
+"""Fields of Google's types for any JSON value: number, name and type."""
+_EXACT = 2**53
+"""Whole numbers below this one are written without a fraction and an exponent."""
 
 
 Absent = Literal["refused", "null"]
@@ -199,7 +218,10 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
 def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
     kind = TYPES[field.type]
     if field.message_type is not None:
-        return bool(is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
+        return bool(
+            (is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
+            or (is_json(field.message_type) and column == pa.string())
+        )
     if kind in INTEGERS:
         return integer_rule(column, epoch) is not None
     if kind == "enum":
@@ -229,6 +251,12 @@ def is_timestamp(kind: Any) -> bool:
     return kind.full_name == _TIMESTAMP and _has_exactly(
         kind, [(1, "seconds", "int64"), (2, "nanos", "int32")]
     )
+
+
+def is_json(kind: Any) -> bool:
+    """Returns whether a type is Google's Struct, Value or ListValue, which hold any JSON value."""
+    fields = sorted((field.number, field.name, TYPES[field.type]) for field in kind.fields)
+    return _JSON_TYPES.get(kind.full_name) == fields
 
 
 def _has_exactly(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
@@ -340,6 +368,10 @@ class _Fields:
         if not _scalar_fits(field, column, epoch):
             self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
+        if inner is not None and is_json(inner):
+            return lambda value, path: json.dumps(
+                _json_value(value, path), ensure_ascii=False, separators=(",", ":")
+            )
         if inner is not None:
             return _checking_reader(inner, ("seconds", "nanos"), self._timestamp)
         if kind == "enum" and column == pa.string():
@@ -478,6 +510,40 @@ def _text(value: Any, path: str) -> str:
         raise RefusedValueError(
             "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", path
         ) from None
+
+
+def _json_value(value: Any, path: str) -> Any:
+    """Returns what a Struct, Value or ListValue holds, with the keys of objects in their order.
+
+    Paths have no keys, because keys are data.
+
+    Raises:
+        RefusedValueError: a value of it is missing, is a number that JSON doesn't have, or has
+            another wire type. Such a part would be lost, because the library treats it as an
+            unknown field.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, loaded where used
+
+    kind = value.DESCRIPTOR.name
+    if len(UnknownFieldSet(value)):
+        raise RefusedValueError(
+            "wrong_type", f"Expected google.protobuf.{kind}, got a field that it doesn't have", path
+        )
+    if kind == "Struct":
+        return {key: _json_value(value.fields[key], path) for key in sorted(value.fields)}
+    if kind == "ListValue":
+        return [_json_value(item, path) for item in value.values]
+    name = value.WhichOneof("kind")
+    if name is None:
+        raise RefusedValueError("missing", "Expected a google.protobuf.Value, got none", path)
+    if name in {"struct_value", "list_value"}:
+        return _json_value(getattr(value, name), path)
+    if name != "number_value":
+        return None if name == "null_value" else getattr(value, name)
+    if not math.isfinite(value.number_value):
+        raise RefusedValueError("out_of_range", "Expected a number that JSON has", path)
+    is_whole = value.number_value.is_integer() and abs(value.number_value) < _EXACT
+    return int(value.number_value) if is_whole else value.number_value
 
 
 def _enum(names: dict[int, str]) -> Read:

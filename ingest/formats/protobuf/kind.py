@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
+from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, NamedRowSection
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.formats.protobuf.descriptors import TypesFile
 from windrow.ingest.settings.values import Text, Values
@@ -20,6 +20,7 @@ class ProtobufOptions(FinerOptions):
     """Settings that keys and values share."""
 
     by_schema: ClassVar[bool] = True
+    is_named: ClassVar[bool] = True
 
     descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = (
         Field(
@@ -40,7 +41,7 @@ class ProtobufOptions(FinerOptions):
         return ProtobufEncoding(TypesFile(folder, self.descriptor), self.message)
 
 
-class ProtobufSection(ProtobufOptions, RowSection):
+class ProtobufSection(ProtobufOptions, NamedRowSection):
     """Values that are one message of a Protobuf type each, without a length or prefix."""
 
     format: Literal["protobuf"] = Field(default="protobuf", description=VALUES)

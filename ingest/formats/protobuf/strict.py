@@ -98,7 +98,7 @@ class StrictProtobuf:
         return self._placeless((message, self._kind))
 
 
-def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
+def _inside(value: Any, _names: object) -> Iterator[tuple[str | None, Any]]:
     """Yields the fields of a message, in the form of `placeless.Open`.
 
     The message is parsed as google.protobuf.Empty, which has no fields. So all of its fields

@@ -21,6 +21,7 @@ from windrow.ingest.formats.protobuf.fields import (
     INTEGERS,
     TYPES,
     integer_rule,
+    is_json,
     is_map,
     is_wrapper,
 )
@@ -389,8 +390,19 @@ class _TableWriter:
                 # An entry without a value gets an empty message. The library refuses it,
                 # because its required fields aren't set.
                 self._must(row, type_state)
-        # A map that becomes a list must be sorted by its keys, and only strict.py sorts it.
-        if name == "group" or (value is not None and is_map(descriptor) and value.kind != MAP):
+        # A map that becomes a list must be sorted by its keys, and only strict.py sorts it. It
+        # alone writes JSON, too.
+        if name == "group" or (
+            value is not None
+            and (
+                (is_map(descriptor) and value.kind != MAP)
+                or (
+                    descriptor.message_type is not None
+                    and is_json(descriptor.message_type)
+                    and value.type == pa.string()
+                )
+            )
+        ):
             row[OP] = STRICT
         else:
             row[KIND] = _KINDS[name]

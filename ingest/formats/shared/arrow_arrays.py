@@ -34,7 +34,7 @@ ENTRIES_CODE = Compiled("windrow.ingest.formats.shared.entries")
 
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
-_SPARE = 8
+SPARE = 8
 """Spare bytes after the last string, because strings are copied eight bytes at a time."""
 
 _APART = 72
@@ -160,10 +160,10 @@ class Gathered:
         ENTRIES_CODE.add_lengths(values, present, offsets)
         buffers = [valid, pa.py_buffer(offsets)]
         if node.kind == TEXT:
-            target = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
+            target = np.empty(int(offsets[-1]) + SPARE, np.uint8)
             self.copy_texts(values, present, offsets, target)
             return pa.Array.from_buffers(
-                node.type, len(values), [*buffers, pa.py_buffer(target[:-_SPARE])], nulls
+                node.type, len(values), [*buffers, pa.py_buffer(target[:-SPARE])], nulls
             )
         children = [self.array(child) for child in node.children]
         if node.kind == MAP:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.formats.shared.decoded import DeadLetters
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.ports.decoder import Decoded, Ignored
 
@@ -107,7 +108,7 @@ class BatchDecoder:
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """Returns the verdict on each message."""
-        dead = _DeadLetters()
+        dead = DeadLetters()
         fast_rows = self.decode_fast(values)
         strict_rows, dropped, cut, ignored = (
             _StrictRows(self.schema, dead),
@@ -211,7 +212,7 @@ class _StrictRows:
     arrays after every `_CHUNK` bytes of messages.
     """
 
-    def __init__(self, schema: pa.Schema, dead: _DeadLetters) -> None:
+    def __init__(self, schema: pa.Schema, dead: DeadLetters) -> None:
         self.schema = schema
         self._dead = dead
         self._rows: list[list[object]] = []
@@ -267,20 +268,3 @@ def _undecodable(error: Exception) -> RefusedValueError:
         f"The decoder failed with {type(error).__name__}: report a bug, with the message",
         "",
     )
-
-
-class _DeadLetters:
-    """Collects dead letters."""
-
-    def __init__(self) -> None:
-        self._dead: list[tuple[int, str, str, str]] = []
-
-    def add(self, index: int, refusal: RefusedValueError) -> None:
-        self._dead.append((index, refusal.stage, refusal.reason, refusal.detail))
-
-    def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
-        """Returns index, stage, reason and detail, in the order of the messages."""
-        self._dead.sort()
-        index, *words = list(zip(*self._dead, strict=True)) or [(), (), (), ()]
-        stage, reason, detail = (pa.array(texts, pa.string()) for texts in words)
-        return pa.array(index, pa.int64()), stage, reason, detail

@@ -16,7 +16,14 @@ Debezium writes such strings. Avro's specification has no logical types for them
 """
 
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+SCHEMA, PAYLOAD = "schema", "payload"
+"""The two fields of a document that has its schema beside it."""
 CONNECT_DECIMAL = f"{_CONNECT}Decimal"
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+"""Name of Debezium's record of a scale and the bytes of a decimal.
+
+Debezium writes it for numbers of a database column without a fixed scale.
+"""
 
 LOGICAL_TYPES: Mapping[str, tuple[str, str | None]] = {
     f"{_CONNECT}Date": ("int", "date"),

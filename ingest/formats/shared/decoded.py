@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
+from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.ports.decoder import Decoded, Deletes
 
 
@@ -96,3 +97,31 @@ def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Ar
     index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
     order = np.argsort(index, kind="stable")
     return pa.array(order), pa.array(index[order])
+
+
+class DeadLetters:
+    """Messages that are refused one by one."""
+
+    def __init__(self) -> None:
+        self._dead: list[tuple[int, str, str, str]] = []
+
+    def add(self, index: int, refusal: RefusedValueError) -> None:
+        self._dead.append((index, refusal.stage, refusal.reason, refusal.detail))
+
+    def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
+        """Returns index, stage, reason and detail, in the order of the messages."""
+        self._dead.sort()
+        index, *words = list(zip(*self._dead, strict=True)) or [(), (), (), ()]
+        stage, reason, detail = (pa.array(texts, pa.string()) for texts in words)
+        return pa.array(index, pa.int64()), stage, reason, detail
+
+    def verdict(self, schema: pa.Schema) -> Decoded:
+        """Returns the verdict on these messages, with the schema of the rows of the others."""
+        index, stage, reason, detail = self.arrays()
+        return replace(
+            nothing(schema),
+            dead_index=index,
+            dead_stage=stage,
+            dead_reason=reason,
+            dead_detail=detail,
+        )

@@ -27,7 +27,13 @@ DecimalForm = Literal["numeric", "base64"]
 integer.
 """
 
-Unknown = Literal["ignore", "dead"]
+Unknown = Literal["ignore", "keep", "dead"]
+"""Treatment of fields that the schema doesn't name.
+
+- `ignore`: they are passed over.
+- `keep`: the row has them as a text.
+- `dead`: their messages are dead letters.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,7 @@ class Reading:
         scale: the scale of decimals that are written as bytes; None for the column's scale.
         non_numeric: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
             values of floats.
-        unknown: whether fields that the schema doesn't name are ignored, or make their
-            message a dead letter.
+        unknown: the treatment of fields that the schema doesn't name.
         is_only_column: whether a document that is no object is the value of the only column.
         stated: whether a schema in the message gives the forms; the model's forms don't
             count then.

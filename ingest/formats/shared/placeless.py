@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +10,10 @@ import pyarrow as pa
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import map_type
 
-Open = Callable[[Any], Iterable[tuple[str | None, Any]]]
+Open = Callable[[Any, Collection[str]], Iterable[tuple[str | None, Any]]]
 """Yields the members of a value, or of a schema's type, as pairs of a name and a member.
 
+The second argument is the names of the struct's fields that the value becomes; empty for no struct.
 The name is the name of a field, the key of a map's entry, or None for an item of a list. A
 plain value has no members.
 """
@@ -27,7 +28,7 @@ class Placeless:
 
     def __init__(self, columns: Columns, opened: Open) -> None:
         self._row_path, self._opened = columns.row_path, opened
-        self._columns = _Places(pa.struct(list(columns.arrow_schema)))
+        self._columns = Places(pa.struct(list(columns.arrow_schema)))
 
     def __call__(self, message: Any) -> Iterator[str]:
         """Yields the paths of these fields.
@@ -43,9 +44,9 @@ class Placeless:
                 yield ".".join(path[len(row_path) :])
 
     def _inside(
-        self, places: _Places, value: Any, path: tuple[str, ...]
+        self, places: Places, value: Any, path: tuple[str, ...]
     ) -> Iterator[tuple[str, ...]]:
-        for name, inner in self._opened(value):
+        for name, inner in self._opened(value, places.fields or ()):
             if name is None:
                 below, where = places.items, path
             elif places.fields is None:
@@ -59,10 +60,10 @@ class Placeless:
                 yield from self._inside(below, inner, where)
 
 
-class _Places:
+class Places:
     """Members that a nested type has columns for.
 
-    A type that isn't nested is None instead of a `_Places`.
+    A type that isn't nested is None instead of a `Places`.
 
     Attributes:
         fields: the fields of a struct by name; None for another type.
@@ -71,9 +72,9 @@ class _Places:
     """
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.fields: dict[str, _Places | None] | None = None
-        self.values: _Places | None = None
-        self.items: _Places | None = self
+        self.fields: dict[str, Places | None] | None = None
+        self.values: Places | None = None
+        self.items: Places | None = self
         if pa.types.is_struct(kind):
             self.fields = {field.name: _places(field.type) for field in kind}
             return
@@ -84,5 +85,5 @@ class _Places:
             self.values = _places(entries.item_type)
 
 
-def _places(kind: pa.DataType) -> _Places | None:
-    return _Places(kind) if pa.types.is_nested(kind) else None
+def _places(kind: pa.DataType) -> Places | None:
+    return Places(kind) if pa.types.is_nested(kind) else None

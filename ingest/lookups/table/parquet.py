@@ -64,6 +64,10 @@ class ParquetFiles:
                 )
         self._refuse_others(version)  # a file may have changed while others were read
 
+    def replaced_at(self, version: str) -> None:
+        """Refuses a version that isn't the newest: files have no older ones."""
+        self._refuse_others(version)
+
     def _schema_of(self, file: ListedFile) -> pa.Schema:
         with self._open_file(file) as source:
             return pq.read_schema(source)

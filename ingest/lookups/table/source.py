@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, cast
 
@@ -23,8 +24,8 @@ from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 class Snapshots(Protocol):
     """A table with its versions. Picklable.
 
-    `read` raises RefusedError if the version or a file of it is gone. Each method raises
-    SpecError if there is no table, and UnreachableError if the table can't be reached.
+    `read` and `replaced_at` raise RefusedError if the version or a file of it is gone. Each method
+    raises SpecError if there is no table, and UnreachableError if the table can't be reached.
 
     Attributes:
         identity: the table's kind and place.
@@ -38,6 +39,8 @@ class Snapshots(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
+
+    def replaced_at(self, version: str) -> datetime | None: ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ class TableSource:
 
     def version(self) -> str:
         return self.snapshots.newest()
+
+    def replaced_at(self, version: str) -> datetime | None:
+        return self.snapshots.replaced_at(version)
 
     def hold(self, version: str, _tasks: int) -> AbstractContextManager[str]:
         return nullcontext(version)

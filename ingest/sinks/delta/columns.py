@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 from deltalake import Field, Schema
@@ -61,10 +61,14 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 
 def evolution_of(table: Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
-    """Returns the change of the table's columns by which files with the wanted columns fit it."""
-    return Evolution.compare(
-        pa.schema(table), pa.schema(Schema.from_arrow(incoming)), evolve, _shape
-    )
+    """Returns the change of the table's columns by which files with the wanted columns fit it.
+
+    A new field in the values of a map rewrites the table's files, as a wider column does:
+    deltalake's own queries and `optimize` fail at a file whose map lacks a field.
+    """
+    wanted = pa.schema(Schema.from_arrow(incoming))
+    grow_maps = evolve == "widen"
+    return Evolution.compare(pa.schema(table), wanted, evolve, _shape, grow_maps=grow_maps)
 
 
 def schema_after(table: Schema, evolution: Evolution) -> Schema:
@@ -83,12 +87,12 @@ def schema_after(table: Schema, evolution: Evolution) -> Schema:
     return Schema(fields)
 
 
-def in_files(columns: pa.Schema, partition: str) -> pa.Schema:
-    """Returns the columns of a table's files: all except the partition column.
+def in_files(columns: pa.Schema, partitions: Collection[str]) -> pa.Schema:
+    """Returns the columns of a table's files: all except the partition columns.
 
-    The values of the partition column are in the log alone.
+    The values of the partition columns are in the log alone.
     """
-    return pa.schema([field for field in columns if field.name != partition])
+    return pa.schema([field for field in columns if field.name not in partitions])
 
 
 def _shape(field: pa.Field) -> str:

@@ -20,7 +20,9 @@ from windrow.ingest.sinks.delta.columns import evolution_of
 from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
+    PartitionField,
     Place,
+    key_properties,
     refuse_unwritable,
     retry,
 )
@@ -119,8 +121,12 @@ def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape
         uri,
         Schema.from_arrow(columns),
         mode="error",
-        partition_by=[shape.column],
-        configuration={**owner.properties, **shape.properties},
+        partition_by=shape.columns,
+        configuration={
+            **owner.properties,
+            **key_properties(shape.primary_key),
+            **PartitionField.properties(shape.partition_by),
+        },
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )

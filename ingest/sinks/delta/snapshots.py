@@ -5,14 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.sinks.delta.table import list_added_files, load, reason, refuse_unreadable_rows
+from windrow.ingest.sinks.delta.table import (
+    entry_name,
+    list_added_files,
+    load,
+    reason,
+    refuse_unreadable_rows,
+)
 from windrow.ingest.sinks.kit import Place
 
 _STREAMED: dict[str, Any] = {
@@ -74,6 +82,17 @@ class DeltaSnapshots:
                 Place(self.location).advice(reason(error)),
             ) from None
 
+    def replaced_at(self, version: str) -> datetime | None:
+        table, newest = self._load_version(version), self._table()
+        if table.version() == newest.version():
+            return None
+        folder, following = Place(self.location), entry_name(table.version() + 1)
+        replaced = _relative_paths(table) - _relative_paths(newest)
+        if None in folder.stat_files(replaced).values():
+            raise self._missing_version_error(version)
+        entry = folder.stat_files([following])[following]
+        return None if entry is None else entry.modified
+
     def _table(self) -> DeltaTable:
         table = load(self.location)
         if table is None:
@@ -117,6 +136,12 @@ class DeltaSnapshots:
             "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
             " a backup.",
         )
+
+
+def _relative_paths(table: DeltaTable) -> set[str]:
+    """Returns the paths of a version's files below the table; clones have others, too."""
+    paths = map(unquote, list_added_files(table)["path"].to_pylist())
+    return {path for path in paths if "://" not in path}
 
 
 def _name(table: DeltaTable) -> str:

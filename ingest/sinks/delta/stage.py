@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
+from types import MappingProxyType
 from urllib.parse import quote
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.delta.stats import statistics
 from windrow.ingest.sinks.kit import (
     DATA_FOLDER,
+    ChangesFile,
     FileStager,
     GrowingFile,
     Layout,
     ParquetRowWriter,
+    PartitionedFiles,
+    PartitionField,
+    PartitionValues,
     Place,
     PrimaryKey,
+    begin_changes,
+    explain_storage_errors,
     fit_columns,
     read_batches,
     staged_path,
@@ -32,7 +35,7 @@ from windrow.ingest.sinks.kit import (
 )
 
 
-class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+class StagedFile(msgspec.Struct, frozen=True):
     """A staged file as its committable describes it.
 
     Attributes:
@@ -41,7 +44,7 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         rows: number of rows.
         stats: Delta's statistics of the file, as JSON.
         modified_ms: the time of the last write, in epoch milliseconds.
-        buckets: the bucket of each row group, in a table with a primary key.
+        partition: the texts of the table's partition fields, by their names.
     """
 
     path: str
@@ -49,11 +52,7 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int
     stats: str
     modified_ms: int
-    buckets: tuple[int, ...] = ()
-
-
-Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
-"""Splits rows by their buckets."""
+    partition: dict[str, str | None] = {}
 
 
 class DeltaWriter(ParquetRowWriter):
@@ -62,64 +61,61 @@ class DeltaWriter(ParquetRowWriter):
     Args:
         schema: the columns of the file.
         metadata: the names of the metadata columns.
-        cut: splits rows by bucket, so that each row group has one bucket.
+        partition: the texts of the table's partition fields.
     """
 
     def __init__(
-        self, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
+        self,
+        schema: pa.Schema,
+        metadata: Mapping[str, str],
+        partition: Mapping[str, str | None],
     ) -> None:
         super().__init__(schema, metadata)
-        self._cut = cut
-        self._buckets: list[int] = []
+        self._partition = dict(partition)
         self._nan: set[str] = set()
 
     def write(self, rows: pa.Table) -> None:
         self._nan.update(_with_nan(rows))
-        if self._cut is None:
-            super().write(rows)
-            return
-        for bucket, part in self._cut(rows):
-            super().write(part)
-            self._buckets.append(bucket)
+        super().write(rows)
 
     def describe(self, path: str, size: int, rows: int) -> StagedFile:
         stats = statistics(self.footer, self.columns, self._nan)
         written = int(datetime.now(UTC).timestamp() * 1000)
-        return StagedFile(path, size, rows, stats, written, tuple(self._buckets))
-
-
-@contextmanager
-def explain_storage_errors() -> Iterator[None]:
-    """Converts the operating system's errors while a commit reads and writes files of the table.
-
-    Raises:
-        UnreachableError: a file can't be read or written.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UnreachableError(
-            f"a file of the table can't be read or written: {reason}",
-            "commit",
-            "Nothing was committed. Make room or repair the storage, then run the window again.",
-        ) from error
+        return StagedFile(path, size, rows, stats, written, self._partition)
 
 
 def begin_file(
-    folder: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
+    folder: Place,
+    path: str,
+    schema: pa.Schema,
+    metadata: Mapping[str, str],
+    partition: Mapping[str, str | None] = MappingProxyType({}),
 ) -> GrowingFile[StagedFile]:
-    """Begins a new file of a table."""
-    return GrowingFile(folder, path, DeltaWriter(schema, metadata, cut))
+    """Begins a new file of a table.
+
+    Args:
+        folder: the table's place.
+        path: the file's path, made by `part_path`.
+        schema: the columns of the file.
+        metadata: the names of the metadata columns.
+        partition: the texts of the table's partition fields.
+    """
+    return GrowingFile(folder, path, DeltaWriter(schema, metadata, partition))
 
 
-def part_path(column: str, part: str, attempt: str) -> str:
+def part_path(
+    column: str,
+    part: str,
+    attempt: str,
+    partition: Mapping[str, str | None] = MappingProxyType({}),
+) -> str:
     """Makes a new path for a file of the table, in a folder with the name of its partition.
 
     Other writers use such folders too, and some readers take the partition's value from the
     folder alone.
     """
-    return staged_path(f"{DATA_FOLDER}/{column}={quote(part, safe='')}", attempt)
+    folder = f"{DATA_FOLDER}/{column}={quote(part, safe='')}"
+    return staged_path("/".join(filter(None, [folder, PartitionField.folder(partition)])), attempt)
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
@@ -130,41 +126,30 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
         layout: the columns of a staged batch.
         window_key: the window's key.
         primary_key: the table's primary key; None if rows are appended.
+        partition_by: the table's partition fields.
     """
 
     uri: str
     layout: Layout
     window_key: str
     primary_key: PrimaryKey | None = None
+    partition_by: tuple[PartitionField, ...] = ()
 
-    def __call__(self, split: Split) -> FileStager[StagedFile]:
+    def __call__(self, split: Split) -> FileStager[StagedFile] | FileStager[ChangesFile]:
         """Makes a stager whose file name is unique to this call."""
-        attempt, cut = self.layout.attempt, None
-        path = part_path(self.layout.metadata["window"], self.window_key, attempt)
-        if (
-            self.primary_key is not None
-        ):  # a commit reads these changes and writes the table's files
-            cut = partial(split_by_bucket, self.primary_key)
-            path = staged_path(window_folder(self.window_key), attempt)
-        return FileStager(
-            self.uri,
-            self.layout,
-            split,
-            begin_file(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut),
-        )
+        layout, place = self.layout, Place(self.uri)
+        if self.primary_key is not None:
+            changes = begin_changes(place, window_folder(self.window_key), layout, self.primary_key)
+            return FileStager(self.uri, layout, split, changes)
 
+        def begin(values: PartitionValues) -> GrowingFile[StagedFile]:
+            partition = PartitionField.texts_by_name(self.partition_by, values)
+            column = layout.metadata["window"]
+            path = part_path(column, self.window_key, layout.attempt, partition)
+            return begin_file(place, path, layout.schema, layout.metadata, partition)
 
-def split_by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Splits rows by bucket; the rows of a bucket keep their order."""
-    batches = rows.combine_chunks().to_batches()
-    if not batches:
-        return
-    buckets = np.concatenate([primary_key.bucket_of(batch) for batch in batches])
-    order = np.argsort(buckets, kind="stable")
-    sorted_rows, numbers = rows.take(pa.array(order)), buckets[order]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(numbers)], strict=True):
-        yield int(numbers[start]), sorted_rows.slice(start, stop - start)
+        files = PartitionedFiles(self.partition_by, split, begin, as_texts=True)
+        return FileStager(self.uri, layout, split, files)
 
 
 def _with_nan(rows: pa.Table) -> list[str]:
@@ -200,8 +185,12 @@ class WideFiles:
         """All files that were written."""
         return [file for file in self._written.values() if file is not None]
 
-    def rewrite(self, path: str, part: str, columns: pa.Schema) -> list[StagedFile]:
+    def rewrite(
+        self, path: str, part: str, columns: pa.Schema, partition: Mapping[str, str | None]
+    ) -> list[StagedFile]:
         """Rewrites a file of a window with exactly these columns; returns none if it has no rows.
+
+        The file stays in its partition.
 
         Raises:
             RefusedError: the original is missing or damaged.
@@ -212,15 +201,18 @@ class WideFiles:
             self._written.clear()
         if path not in self._written:
             with explain_storage_errors():
-                self._written[path] = self._write(path, part)
+                self._written[path] = self._write(path, part, partition)
         return list(filter(None, [self._written[path]]))
 
-    def _write(self, path: str, part: str) -> StagedFile | None:
+    def _write(
+        self, path: str, part: str, partition: Mapping[str, str | None]
+    ) -> StagedFile | None:
         out = begin_file(
             self._folder,
-            part_path(self._metadata["window"], part, self._receipt.attempt),
+            part_path(self._metadata["window"], part, self._receipt.attempt, partition),
             self._columns,
             self._metadata,
+            partition,
         )
         for batch in read_batches(self._folder, path):
             out.add(fit_columns(batch, self._columns))

@@ -12,16 +12,16 @@ any two concurrent commits conflict.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -32,21 +32,31 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, evolution_of, in_files, schema_after
-from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, WideFiles
+from windrow.ingest.sinks.delta.stage import (
+    DeltaStagerFactory,
+    StagedFile,
+    WideFiles,
+    begin_file,
+    part_path,
+)
 from windrow.ingest.sinks.delta.table import Action, Writing, entry_name, refuse_unfinished
-from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.kit import (
     BUCKET,
     DATA_FOLDER,
     STORE_WAITS,
     Answer,
+    BucketFiles,
+    ChangesFile,
     Evolution,
     Evolve,
+    GrowingFile,
+    KeyedState,
     Layout,
-    PagedState,
+    MergeLayout,
     PageFiles,
     Pages,
+    PartitionField,
     Place,
     PrimaryKey,
     StagedFiles,
@@ -55,7 +65,8 @@ from windrow.ingest.sinks.kit import (
     Written,
     allowed_changes,
     checksum,
-    committed_by_key,
+    fit_columns,
+    merge_changes,
     read_batches,
     refuse_unwritable,
     table_schema,
@@ -74,6 +85,7 @@ class DeltaStore:
         primary_key: the key of a table whose rows replace each other; the table is partitioned
             by its buckets. None if rows are appended.
         evolve: the allowed changes of an existing table's columns.
+        partition_by: the partition fields. Each is a column of the table, and of no file.
     """
 
     waits: Sequence[float] = STORE_WAITS
@@ -84,33 +96,26 @@ class DeltaStore:
         metadata: Mapping[str, str] = DEFAULT,
         primary_key: PrimaryKey | None = None,
         evolve: Evolve = "add_columns",
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
         self.files = Place.normalized(uri)
         self.location = self.files.uri
         self.identity = f"{_KIND}{self.location}"
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
+        self.partition_by = partition_by
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
-        self.staged = StagedFiles(self.location, (DATA_FOLDER,), StagedFile, self.files)
+        staged_file: type[Any] = StagedFile if primary_key is None else ChangesFile
+        self.staged = StagedFiles(self.location, (DATA_FOLDER,), staged_file, self.files)
         self.pages = PageFiles(self.location)
         self._last_look: tuple[DeltaState, Sequence[object]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
     @cached_property
     def shape(self) -> tables.Shape:
-        """The table's partition column, and the properties that describe its layout.
-
-        The property of a primary key never changes, because the layout depends on it.
-        """
+        """The table's partition columns, and its primary key."""
         key = self.primary_key
-        if key is None:
-            return tables.Shape(self.metadata["window"], {})
-        described = {
-            "columns": list(key.columns),
-            "marks": key.marks,
-            "version": key.version,
-            "buckets": key.buckets,
-        }
-        return tables.Shape(BUCKET, {"windrow.primary-key": json.dumps(described)})
+        column = self.metadata["window"] if key is None else BUCKET
+        return tables.Shape(column, key, self.partition_by)
 
     def is_at(self, identity: str) -> bool:
         return self.files.is_same_table(Place(identity.removeprefix(_KIND)))
@@ -120,12 +125,13 @@ class DeltaStore:
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata)
+        PartitionField.refuse_unusable(self.partition_by, rows, self.metadata.values())
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        if self.primary_key is None:
-            return table_schema(rows, self.metadata)
-        bucket = pa.field(BUCKET, pa.int32(), nullable=False)
-        return table_schema(rows, self.metadata).append(bucket)
+        columns = table_schema(rows, self.metadata, self.primary_key)
+        for field in self.partition_by:
+            columns = columns.append(pa.field(field.name, field.column_type(rows)))
+        return columns
 
     def check_write(self) -> None:
         refuse_unwritable(self.location)
@@ -156,7 +162,9 @@ class DeltaStore:
         yield state
 
     def stager(self, layout: Layout, window: Window) -> DeltaStagerFactory:
-        return DeltaStagerFactory(self.location, layout, window.key, self.primary_key)
+        return DeltaStagerFactory(
+            self.location, layout, window.key, self.primary_key, self.partition_by
+        )
 
     def wide_files(self, receipt: Receipt) -> WideFiles:
         """Returns the rewritten files of a commit. Another try of the commit uses them again."""
@@ -199,7 +207,7 @@ class DeltaStore:
         return list(self.files.stat_files(names).values())
 
 
-class DeltaState(PagedState):
+class DeltaState(KeyedState):
     """One version of the table (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: DeltaStore, table: DeltaTable) -> None:
@@ -270,31 +278,38 @@ class DeltaState(PagedState):
                     yield batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        needed = tables.find_needed_paths(self._table)
+        needed = tables.find_needed_paths(self._store.location, self._table)
         return {
             path: modified_millis for path, modified_millis in old.items() if path not in needed
         }
 
-    # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
+    # -------------------------------------------------------------------------------- maintenance
 
-    def rows(self) -> int:
-        return self.size()[0]
+    @cached_property
+    def _file_by_path(self) -> Mapping[str, tables.DataFile]:
+        return {file.path: file for file in tables.data_files(self._table)}
 
-    def all_rows(self) -> Iterator[pa.RecordBatch]:
-        return self.scan(None)
+    def files_by_partition(self) -> Mapping[str, Sequence[tables.DataFile]]:
+        way_out = " With maintain.file_size: 0 its files stay as they are."
+        tables.refuse_hidden_rows(self._store.location, self._table, way_out)
+        files: dict[str, list[tables.DataFile]] = {}
+        for file in self._file_by_path.values():
+            files.setdefault(f"{file.part} {file.partition}", []).append(file)
+        return files
 
-    def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Returns none. Each window has its own file, which `lost_tombstones` checks."""
-        return iter(())
+    def join_files(self, paths: Sequence[str], attempt: str) -> StagedFile | None:
+        store, table = self._store, self._table
+        columns = in_files(pa.schema(table.schema()), store.shape.columns)
+        first = self._file_by_path[paths[0]]
+        path = part_path(store.shape.column, first.part, attempt, first.partition)
+        file = begin_file(store.files, path, columns, store.metadata, first.partition)
+        for old_path in paths:
+            for batch in read_batches(store.files, old_path):
+                file.add(fit_columns(batch, columns))
+        return file.close()
 
-    def lost_tombstones(
-        self, receipts: Sequence[Receipt]
-    ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
-        for receipt in receipts:
-            try:
-                TombstonesOf(self._store.files, receipt)
-            except (RefusedError, UnreachableError) as error:
-                yield receipt, error
+    def replaced_until(self, instant: int) -> Sequence[str]:
+        return tables.list_replaced(self._store.files, self._table, instant)
 
     # ---------------------------------------------------------------------------------- a change
 
@@ -310,11 +325,12 @@ class DeltaState(PagedState):
             if store.primary_key is None:
                 writing = self._append(change, change.window.key, evolution)
             elif receipt is not None:
-                receipt, writing = self._merge(
-                    receipt, self._store.staged.decode_committables(change.staged), evolution
-                )
+                receipt, writing = self._merge(receipt, change.staged, evolution)
             removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
             self.refuse_append_only("this commit", None if removes_files else writing.parts)
+        if change.joined:
+            refuse_unsupported(store.location, self._table, rewrites=False)
+            writing = Writing(self._join_actions(change))
         page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
@@ -323,6 +339,16 @@ class DeltaState(PagedState):
             local=store.files.is_local,
         )
         return reply or Written(self.version + 1, receipt)
+
+    def _join_actions(self, change: TableChange) -> list[Action]:
+        """Replaces files by files with the same rows, which readers of a stream pass over."""
+        table, actions = self._table, list[Action]()
+        for one_join in change.joined:
+            old_files = [self._file_by_path[path] for path in one_join.replaced]
+            actions += [tables.remove_action(table, file, changes=False) for file in old_files]
+            new_files = self._store.staged.decode_committables(one_join.staged)
+            actions += tables.add_actions(table, new_files, old_files[0].part, changes=False)
+        return actions
 
     def _append(self, change: TableChange, key: str, evolution: Evolution) -> Writing:
         """Adds staged files unchanged, or rewritten with the table's wider columns.
@@ -335,7 +361,9 @@ class DeltaState(PagedState):
             {key} if change.replaces else set[str](),
         )
         schema = schema_after(table.schema(), evolution) if evolution.changes else None
-        if change.replaces and schema is None and self._has_rows(change.receipt):
+        receipt = change.receipt  # None if dead letters expire
+        may_repeat = change.replaces and schema is None
+        if may_repeat and receipt and receipt.expired_at is None and self._has_rows(receipt):
             # The rows are the same, so the files are marked as no change of data for readers
             # that read the table as a stream.
             older = [file for file in tables.data_files(table) if file.part == key]
@@ -345,23 +373,26 @@ class DeltaState(PagedState):
             return Writing(tables.add_actions(table, files, key), schema, parts)
         assert change.receipt is not None  # columns of dead letters never become wider
         wide = self._store.wide_files(change.receipt)
-        columns = in_files(evolution.columns, self._store.shape.column)
+        columns = in_files(evolution.columns, self._store.shape.columns)
         if evolution.widens_rows:
-            files = [fit for file in files for fit in wide.rewrite(file.path, key, columns)]
+            files = [
+                wider
+                for file in files
+                for wider in wide.rewrite(file.path, key, columns, file.partition)
+            ]
         actions = tables.add_actions(table, files, key)
         if evolution.widens_table:
             tables.refuse_hidden_rows(self._store.location, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
-                    wider = wide.rewrite(file.path, file.part, columns)
+                    wider = wide.rewrite(file.path, file.part, columns, file.partition)
                     actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
         self._store.staged.refuse_gone(wide.files, self)
         return Writing(actions, schema, None if evolution.widens_table else parts)
 
-    def _has_rows(self, receipt: Receipt | None) -> bool:
+    def _has_rows(self, receipt: Receipt) -> bool:
         """Returns whether the window already has exactly the rows of its replacement."""
-        assert receipt is not None  # dead letters never replace rows
         rows, column = 0, self._store.metadata["window"]
         difference = sum(int(split.checksums.rows, 16) for split in receipt.splits)
         try:
@@ -373,35 +404,50 @@ class DeltaState(PagedState):
         return rows == receipt.counts.rows and difference % 2**64 == 0
 
     def _merge(
-        self, receipt: Receipt, files: Sequence[StagedFile], evolution: Evolution
+        self, receipt: Receipt, staged: Sequence[str], evolution: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
-        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # loads polars
-
-        store, window_key = self._store, receipt.window.key
+        store, table = self._store, self._table
         assert store.primary_key is not None
-        tables.refuse_hidden_rows(store.location, self._table)
-        rewrites: Rewrites = (
-            "table" if evolution.widens_table else "buckets" if evolution.changes else "few"
-        )
-        layout = MergeLayout(
-            store.primary_key, store.metadata, in_files(evolution.columns, BUCKET), rewrites
-        )
-        committed = committed_by_key(self, [key for key in self.committed() if key >= window_key])
-        older = committed.pop(window_key, None)
-        later = [committed[key].receipt for key in sorted(committed)]
-        merged, actions = merge(
-            store.files,
-            self._table,
-            layout,
+        tables.refuse_hidden_rows(store.location, table)
+        in_file = in_files(evolution.columns, (BUCKET,))
+        by_bucket: dict[int, list[tables.DataFile]] = {}
+        for file in tables.data_files(table):
+            by_bucket.setdefault(int(file.part), []).append(file)
+
+        def begin(bucket: int) -> GrowingFile[StagedFile]:
+            path = part_path(BUCKET, str(bucket), receipt.attempt)
+            return begin_file(store.files, path, in_file, store.metadata)
+
+        receipt, files = merge_changes(
+            self,
+            BucketFiles(
+                store.files,
+                by_bucket,
+                lambda file, names: read_batches(store.files, file.path, names),
+                begin,
+            ),
+            MergeLayout(
+                store.primary_key,
+                store.metadata,
+                in_file,
+                "table" if evolution.widens_table else "buckets" if evolution.changes else "few",
+            ),
             receipt,
-            files,
-            later,
-            None if older is None else older.receipt,
+            staged,
         )
-        return msgspec.structs.replace(receipt, merged=merged), _to_writing(
-            actions, evolution, self._table.schema()
-        )
+        added = [
+            action
+            for bucket, file in files.added
+            for action in tables.add_actions(table, [file], str(bucket))
+        ]
+        # deltalake adds columns only together with a removal. So if columns change, the commit
+        # removes all files of each bucket that the merge rewrote.
+        if evolution.changes:
+            parts = None if evolution.widens_table else {file.part for file in files.removed}
+            return receipt, Writing(added, schema_after(table.schema(), evolution), parts)
+        removed = [tables.remove_action(table, file) for file in files.removed]
+        return receipt, Writing([*removed, *added])
 
 
 class DeltaSink(WindowTable):
@@ -414,24 +460,6 @@ class DeltaSink(WindowTable):
         with self.store.reading() as state:
             if state is not None and replaced:
                 state.refuse_append_only(f"a replay of {', '.join(replaced)}", replaced)
-
-
-def _to_writing(actions: list[Action], evolution: Evolution, table: Schema) -> Writing:
-    """Converts the actions of a merge to a commit.
-
-    deltalake adds columns only together with a removal. So if columns change, the commit
-    removes all files of each bucket that the merge rewrote.
-    """
-    if not evolution.changes:
-        return Writing(actions)
-    lose = {
-        str(a.partition_values[BUCKET])
-        for a in actions
-        if isinstance(a, RemoveAction) and a.partition_values is not None
-    }
-    added: list[Action] = [a for a in actions if isinstance(a, AddAction)]
-    parts = None if evolution.widens_table else lose
-    return Writing(added, schema_after(table, evolution), parts)
 
 
 def _note(receipt: Receipt) -> str:

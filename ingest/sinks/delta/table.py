@@ -8,8 +8,10 @@ hasn't looked at. With its retry, two creators that race both succeed even with
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,8 +35,11 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.kit import (
     Conflict,
+    PartitionField,
     Place,
+    PrimaryKey,
     Unanswered,
+    refuse_other_key,
 )
 
 LOG = "_delta_log"
@@ -127,23 +132,46 @@ def newest_page(uri: str, table: DeltaTable) -> str:
     Raises:
         UnreachableError: a file of the log can't be read, or was cleaned up meanwhile.
     """
-    try:
+    with _explain_log_errors(uri):
         number = table.transaction_version(PAGES_APP)
+    return "" if number is None else f"{number:016x}"
+
+
+@contextmanager
+def _explain_log_errors(uri: str) -> Iterator[None]:
+    """Converts deltalake's errors while it reads more of the log of a table.
+
+    Raises:
+        UnreachableError: a file of the log can't be read, or was cleaned up meanwhile.
+    """
+    try:
+        yield
     except Exception as error:  # its text may repeat a request  # noqa: BLE001
         raise UnreachableError(
             f"the log of the table {uri} can't be read: {reason(error)}",
             "setup",
             "If its log is being cleaned up, run again; else check its storage and rights.",
         ) from None
-    return "" if number is None else f"{number:016x}"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The layout of a table: its partition column, and the properties that describe it."""
+    """The layout of a table.
+
+    Attributes:
+        column: the first partition column: the window's, or the bucket's.
+        primary_key: the table's primary key; None if it has none.
+        partition_by: the partition fields. Each is another partition column.
+    """
 
     column: str
-    properties: Mapping[str, str]
+    primary_key: PrimaryKey | None
+    partition_by: tuple[PartitionField, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """All partition columns."""
+        return [self.column, *(field.name for field in self.partition_by)]
 
 
 def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
@@ -158,26 +186,19 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     meta = table.metadata()
     configuration: Mapping[str, str] = meta.configuration
     owner = TableOwner.from_properties(configuration, uri)
-    if meta.partition_columns != [shape.column]:
+    PartitionField.refuse_other(
+        uri, PartitionField.read_description(configuration), shape.partition_by
+    )
+    if meta.partition_columns != shape.columns:
         partitioned_by = ", ".join(meta.partition_columns) or "nothing"
         raise SchemaChangedError(
-            f"the table {uri} is partitioned by {partitioned_by}, not by {shape.column}",
+            f"the table {uri} is partitioned by {partitioned_by}, not by"
+            f" {', '.join(shape.columns)}",
             "setup",
             "Set sink.mode, or the name of metadata window, back if it was changed; else give the "
             "sink a path of its own: windrow makes the table.",
         )
-    differences = [
-        f"{name} is {configuration.get(name)} in the table, {value} in the spec"
-        for name, value in shape.properties.items()
-        if configuration.get(name) != value
-    ]
-    if differences:
-        raise SchemaChangedError(
-            f"the table {uri} was made with another primary key: {'; '.join(differences)}",
-            "setup",
-            "Set it back, or begin a pipeline with another id and table: rows that are there can't"
-            " be put in another order.",
-        )
+    refuse_other_key(uri, configuration, shape.primary_key)
     if _RETENTION in configuration:
         raise SpecError(
             f"the table {uri} sets {_RETENTION} = {configuration[_RETENTION]}: it would forget"
@@ -274,8 +295,13 @@ def _hiding_features(table: DeltaTable) -> str:
     return ", ".join(sorted(features))
 
 
-def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
+def refuse_hidden_rows(uri: str, table: DeltaTable, way_out: str = "") -> None:
     """Refuses to rewrite files of a table with features that hide some of their rows.
+
+    Args:
+        uri: the table's path or URI.
+        table: the table.
+        way_out: what else can be done, as a sentence after a blank.
 
     Raises:
         SchemaChangedError: the table has such a feature.
@@ -287,7 +313,7 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
             " holds",
             "commit",
             "Nothing was committed. Take them off the table, which is to be written by windrow"
-            " alone.",
+            f" alone.{way_out}",
         )
 
 
@@ -312,16 +338,36 @@ def list_added_files(table: DeltaTable) -> pa.Table:
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
-def find_needed_paths(table: DeltaTable) -> frozenset[str]:
+def find_needed_paths(uri: str, table: DeltaTable) -> frozenset[str]:
     """Returns the paths of this version's files, and of those that older versions may need.
 
     Readers may still read older versions. Delta's own vacuum removes the files that a commit
     has removed from the table.
     """
-    removed = table.vacuum(
-        retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
-    )
+    with _explain_log_errors(uri):
+        removed = table.vacuum(
+            retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
+        )
     return frozenset(map(unquote, list_added_files(table)["path"].to_pylist())) | frozenset(removed)
+
+
+def list_replaced(folder: Place, table: DeltaTable, instant: int) -> list[str]:
+    """Returns the paths of files that this version lacks since an instant, if they still exist.
+
+    Args:
+        folder: the table's place.
+        table: the version.
+        instant: the instant, in epoch milliseconds.
+    """
+    age = datetime.now(UTC).timestamp() * 1000 - instant
+    with _explain_log_errors(folder.uri):
+        replaced = table.vacuum(
+            retention_hours=math.ceil(age / 3_600_000),
+            dry_run=True,
+            enforce_retention_duration=False,
+            full=False,
+        )
+    return [path for path, file in folder.stat_files(replaced).items() if file is not None]
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -330,23 +376,42 @@ class DataFile(msgspec.Struct, frozen=True):
     Attributes:
         path: the path below the table.
         size: the size in bytes.
-        part: its value of the partition column.
+        part: its value of the first partition column.
+        partition: the texts of the table's partition fields, by their names.
     """
 
     path: str
     size: int
     part: str
+    partition: dict[str, str | None] = {}
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
     """Returns all files of a table, by its log."""
     files = list_added_files(table)
-    about = files.select(["path", "size_bytes", part_of(table)]).to_pylist()
-    return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[part_of(table)])) for f in about]
+    names = table.metadata().partition_columns[1:]
+    columns = [f"partition.{name}" for name in names]
+    about = files.select(["path", "size_bytes", part_of(table), *columns]).to_pylist()
+    return [
+        DataFile(
+            unquote(f["path"]),
+            f["size_bytes"],
+            str(f[part_of(table)]),
+            {name: _partition_text(f[column]) for name, column in zip(names, columns, strict=True)},
+        )
+        for f in about
+    ]
+
+
+def _partition_text(value: object) -> str | None:
+    """Returns the value of a partition column as the log has it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def part_of(table: DeltaTable) -> str:
-    """Returns the name of the column of `list_added_files` with the partition column's values."""
+    """Returns the name of the column of `list_added_files` with the first partition column."""
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
@@ -359,17 +424,24 @@ Action = AddAction | RemoveAction
 def add_actions(
     table: DeltaTable, files: Iterable[StagedFile], part: str, *, changes: bool = True
 ) -> list[Action]:
-    """Returns actions that add staged files with one value of the partition column.
+    """Returns actions that add staged files with one value of the first partition column.
 
     Args:
         table: the snapshot.
         files: the staged files.
-        part: the value of the partition column.
+        part: the value of the first partition column.
         changes: whether they have other rows than the files that the same commit removes.
     """
-    values = {table.metadata().partition_columns[0]: part}
+    column = table.metadata().partition_columns[0]
     return [
-        AddAction(f.path, f.size, values, f.modified_ms, data_change=changes, stats=f.stats)
+        AddAction(
+            f.path,
+            f.size,
+            {column: part, **f.partition},
+            f.modified_ms,
+            data_change=changes,
+            stats=f.stats,
+        )
         for f in files
     ]
 
@@ -383,8 +455,8 @@ def remove_action(table: DeltaTable, file: DataFile, *, changes: bool = True) ->
         changes: as in `add_actions`.
     """
     now = int(datetime.now(UTC).timestamp() * 1000)
-    values: dict[str, str | None] = {table.metadata().partition_columns[0]: file.part}
-    return RemoveAction(file.path, changes, now, file.size, values)
+    column = table.metadata().partition_columns[0]
+    return RemoveAction(file.path, changes, now, file.size, {column: file.part, **file.partition})
 
 
 @dataclass(frozen=True)

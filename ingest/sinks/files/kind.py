@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Default, Values, sentence
-from windrow.ingest.sinks.kit import Rows, SinkSection, StoragePlace
+from windrow.ingest.sinks.kit import PartitionBy, Rows, SinkSection, StoragePlace
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -53,6 +53,8 @@ class FilesSection(SinkSection):
         default=None, description="What files are compressed with. snappy goes with Parquet alone."
     )
 
+    partition_by: PartitionBy = ()
+
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Yields a compression that the format doesn't allow."""
@@ -73,7 +75,8 @@ class FilesSection(SinkSection):
 
         compression = self.compression or ("zstd" if self.format == "parquet" else "gzip")
         written = FileFormat(self.format, compression)
-        return WindowTable(FilesStore(self.location(folder), written, metadata), rows)
+        fields = tuple(section.field for section in self.partition_by)
+        return WindowTable(FilesStore(self.location(folder), written, metadata, fields), rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a Delta table, `<folder>_dead`."""

@@ -38,7 +38,10 @@ It is part of the format: readers compute a manifest's path from it.
 
 
 class FilesLine(PageLine, frozen=True, array_like=True):
-    """A window's newest generation, with all of its files."""
+    """A window's newest generation, with all of its files.
+
+    The version is the number of the last manifest that changed the files.
+    """
 
     files: tuple[RowFile, ...]
 
@@ -60,6 +63,7 @@ class Manifest(msgspec.Struct, frozen=True):
         format: the format of the table's files.
         columns: a serialized Arrow schema.
         page: the name of the newest page; "" before the first.
+        partition_by: the table's partition fields, in words (`PartitionField.describe`).
     """
 
     windrow: int
@@ -68,6 +72,7 @@ class Manifest(msgspec.Struct, frozen=True):
     format: str
     columns: bytes
     page: str = ""
+    partition_by: str = ""
 
     @property
     def schema(self) -> pa.Schema:

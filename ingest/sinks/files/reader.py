@@ -16,7 +16,7 @@ from windrow.ingest.sinks.files.store import FilesStore
 def list_files(uri: str) -> list[str]:
     """Returns paths or URLs of the table's files, which have exactly the committed rows.
 
-    A file that another generation replaced is kept for the grace period of `windrow sweep`.
+    A file that another generation replaced is kept for the grace period of `windrow maintain`.
 
     Raises:
         SpecError: there is no table of files at this place.

@@ -17,10 +17,14 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.kit import (
+    DATA_FOLDER,
     FileStager,
     GrowingFile,
     Layout,
     ParquetRowWriter,
+    PartitionedFiles,
+    PartitionField,
+    PartitionValues,
     Place,
     RowFile,
     TextStager,
@@ -101,13 +105,13 @@ class FileFormat(msgspec.Struct, frozen=True):
     format: Format
     compression: Compression
 
-    def path(self, window: str, attempt: str) -> str:
-        """Makes a new path below the table, unique to this call.
+    def path(self, folder: str, attempt: str) -> str:
+        """Makes a new path in a folder below the table, unique to this call.
 
         A file that is compressed as a whole has the usual ending. Parquet compresses its pages.
         """
         ending = "" if self.format == "parquet" else _ENDINGS.get(self.compression, "")
-        return staged_path(window_folder(window), attempt, f"{self.format}{ending}")
+        return staged_path(folder, attempt, f"{self.format}{ending}")
 
 
 class FilesWriter:
@@ -178,6 +182,33 @@ class _Csv(FilesWriter):
 _FORMS: Mapping[Format, type[FilesWriter]] = {"parquet": _Parquet, "jsonl": _Json, "csv": _Csv}
 
 
+def partition_path(partition: str, window: str) -> str:
+    """Returns the folder of a window's files in a partition.
+
+    The partition's folder is the outer one, as Hive's are for any reader: one that wants a day
+    lists the files of that day alone.
+    """
+    below = f"{DATA_FOLDER}/{partition}" if partition else DATA_FOLDER
+    return window_folder(window, below)
+
+
+def begin_file(
+    table: Place, written: FileFormat, columns: pa.Schema, window: str, folder: str, attempt: str
+) -> GrowingFile[RowFile]:
+    """Begins a new file of a window.
+
+    Args:
+        table: the table's place.
+        written: the format and compression of files.
+        columns: the columns of the file, the window's last. Rows are added without it.
+        window: the window's key.
+        folder: the folder of the file, made by `partition_path`.
+        attempt: the attempt that writes the file.
+    """
+    form = _FORMS[written.format](columns, written.compression, window)
+    return GrowingFile(table, written.path(folder, attempt), form)
+
+
 class FilesStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers on executors. Picklable.
 
@@ -186,24 +217,31 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
         layout: the columns of a staged batch.
         window: the window's key.
         written: the format and compression of files.
+        partition_by: the table's partition fields.
     """
 
     uri: str
     layout: Layout
     window: str
     written: FileFormat
+    partition_by: tuple[PartitionField, ...] = ()
 
     def __call__(self, split: Split) -> FileStager[RowFile]:
         """Makes a stager whose file name is unique to this call."""
         window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
-        form = _FORMS[self.written.format](
-            self.layout.schema.append(window), self.written.compression, self.window
-        )
-        file = GrowingFile(
-            Place(self.uri), self.written.path(self.window, self.layout.attempt), form
-        )
+        columns, attempt = self.layout.schema.append(window), self.layout.attempt
+        place = Place(self.uri)
+
+        def begin(values: PartitionValues) -> GrowingFile[RowFile]:
+            partition = PartitionField.folder(
+                PartitionField.texts_by_name(self.partition_by, values)
+            )
+            folder = partition_path(partition, self.window)
+            return begin_file(place, self.written, columns, self.window, folder, attempt)
+
+        files = PartitionedFiles(self.partition_by, split, begin, as_texts=True)
         stager = FileStager if self.written.format == "parquet" else TextStager
-        return stager(self.uri, self.layout, split, file)
+        return stager(self.uri, self.layout, split, files)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import cast
 
 import msgspec
@@ -35,6 +36,7 @@ from windrow.ingest.sinks.files.manifest import (
 from windrow.ingest.sinks.files.stage import (
     FileFormat,
     FilesStagerFactory,
+    begin_file,
     check_rows,
     read_file,
 )
@@ -44,15 +46,18 @@ from windrow.ingest.sinks.kit import (
     Conflict,
     Evolution,
     Layout,
+    Page,
     PagedState,
     PageFiles,
     Pages,
+    PartitionField,
     Place,
     RowFile,
     StagedFiles,
     TableChange,
     Unanswered,
     Written,
+    fit_columns,
     put_if_absent,
     refuse_unwritable,
     table_schema,
@@ -93,6 +98,7 @@ class FilesStore:
         uri: the folder, or its URL.
         written: the format of its files.
         metadata: the names of the metadata columns.
+        partition_by: the partition fields. Each is a level of folders.
 
     Raises:
         SpecError: no table of files can be at this place.
@@ -106,11 +112,12 @@ class FilesStore:
         uri: str,
         written: FileFormat = FileFormat("parquet", "zstd"),  # noqa: B008
         metadata: Mapping[str, str] = DEFAULT,
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
         self.files = Place.normalized(uri)
         self.location = self.files.uri
         self.identity = f"{_KIND}{self.location}"
-        self.written, self.metadata = written, metadata
+        self.written, self.metadata, self.partition_by = written, metadata, partition_by
         self.staged = StagedFiles(self.location, (DATA_FOLDER,), RowFile, self.files)
         self.puts = put_if_absent(self.files)
         self.pages = PageFiles(self.location, FilesPage, _LOST_PAGE)
@@ -128,6 +135,7 @@ class FilesStore:
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata, self.written.format)
+        PartitionField.refuse_unusable(self.partition_by, rows, self.metadata.values())
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
         return table_schema(rows, self.metadata)
@@ -143,7 +151,10 @@ class FilesStore:
     def _begin_log(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process creates it first."""
         schema = columns.serialize().to_pybytes()
-        first = encode(Manifest(FORM, "", owner, self.written.format, schema))
+        partition_by = PartitionField.describe(self.partition_by)
+        first = encode(
+            Manifest(FORM, "", owner, self.written.format, schema, partition_by=partition_by)
+        )
 
         def put() -> None:
             try:
@@ -167,7 +178,9 @@ class FilesStore:
     writing = reading
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
-        return FilesStagerFactory(self.location, layout, window.key, self.written)
+        return FilesStagerFactory(
+            self.location, layout, window.key, self.written, self.partition_by
+        )
 
     # -------------------------------------------------------------------------- reading the log
 
@@ -289,6 +302,9 @@ class FilesState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         table_format, spec_format = self._manifest.format, self._store.written.format
+        PartitionField.refuse_other(
+            self._store.location, self._manifest.partition_by, self._store.partition_by
+        )
         if table_format != spec_format:
             raise SpecError(
                 f"the table {self._store.location} was begun with {table_format} files, not"
@@ -306,6 +322,26 @@ class FilesState(PagedState):
         for file in self.row_files(None if window is None else [window.key]):
             yield from read_file(self.folder, file.path, self._manifest.schema)
 
+    def files_by_partition(self) -> Mapping[str, Sequence[RowFile]]:
+        files: dict[str, list[RowFile]] = {}
+        for file in self.row_files():  # a folder has the files of one window and partition
+            files.setdefault(file.path.rpartition("/")[0], []).append(file)
+        return files
+
+    def join_files(self, paths: Sequence[str], attempt: str) -> RowFile | None:
+        window_key, columns = self._window_by_path[paths[0]], self.schema
+        in_file = pa.schema(list(columns)[:-1])  # without the window's column
+        folder = paths[0].rpartition("/")[0]
+        file = begin_file(self.folder, self._store.written, columns, window_key, folder, attempt)
+        for path in paths:
+            for batch in read_file(self.folder, path, columns):
+                file.add(fit_columns(batch, in_file))
+        return file.close()
+
+    @cached_property
+    def _window_by_path(self) -> Mapping[str, str]:
+        return {file.path: key for key, line in self._lines.items() for file in line.files}
+
     def unneeded(self, old: Mapping[str, int], cutoff: int) -> Mapping[str, int]:
         """Keeps replaced files during the grace period, because readers may still read them.
 
@@ -314,19 +350,18 @@ class FilesState(PagedState):
         """
         named = {file.path for file in self.row_files()}
         log = sorted((f.path, f.modified_millis) for f in self.folder.walk(FILES_LOG))
-        young = {
-            window_folder(key)
-            for key, line in self._lines.items()
-            if line.generation
-            and all(
-                modified_millis > cutoff
-                for _, modified_millis in log[bisect_left(log, (path_of(line.version),)) :][:1]
-            )
-        }
+        young = set[str]()
+        for key, line in self._lines.items():
+            replacement = path_of(line.version)
+            of_manifest = log[bisect_left(log, (replacement,)) :][:1]
+            has_replaced = line.generation or any(map(StagedFiles.is_joined, line.files))
+            if has_replaced and all(modified_millis > cutoff for _, modified_millis in of_manifest):
+                young.add(window_folder(key).rpartition("/")[2])
+        # A window's folder is the innermost one, below those of partitions.
         return {
             path: modified_millis
             for path, modified_millis in old.items()
-            if path not in named and path.rpartition("/")[0] not in young
+            if path not in named and path.split("/")[-2] not in young
         }
 
     def put(self, change: TableChange) -> Answer:
@@ -363,10 +398,24 @@ class FilesState(PagedState):
         return Written(number)
 
     def _put_page(self, change: TableChange, number: int) -> str:
+        if change.joined:
+            page = Page(self._lines_after(change, number), dict(change.notes))
+            return self._store.pages.write(self.folder, self.pages, page)
         key = "" if change.window is None else change.window.key
         stay = [] if change.replaces else self.row_files([key])
         files = (*stay, *self._store.staged.decode_committables(change.staged))
         return self.put_page(change.receipt, change.notes, number, files)
+
+    def _lines_after(self, change: TableChange, number: int) -> dict[str, FilesLine]:
+        """Returns the changed lines of windows whose files are joined."""
+        lines = dict[str, FilesLine]()
+        for one_join in change.joined:
+            key = self._window_by_path[one_join.replaced[0]]
+            line = lines.get(key, self._lines[key])
+            stay = [file for file in line.files if file.path not in one_join.replaced]
+            files = (*stay, *self._store.staged.decode_committables(one_join.staged))
+            lines[key] = msgspec.structs.replace(line, version=number, files=files)
+        return lines
 
     def _evolution(self, columns: pa.Schema) -> Evolution:
         csv = self._store.written.format == "csv"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONDecodeError
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
@@ -21,13 +21,18 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config, merge_config
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, reveal_secrets
-from windrow.ingest.sinks.iceberg.pyiceberg_internals import DatabaseCatalog, limit_requests
+from windrow.ingest.sinks.iceberg.pyiceberg_internals import (
+    DatabaseCatalog,
+    LimitedRestCatalog,
+    guard_from_code,
+)
 from windrow.ingest.sinks.kit import STORE_WAITS, retry, waiting_for
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
@@ -84,7 +89,7 @@ def load(catalog_table: CatalogTable) -> Table | None:
             return catalog.load_table(catalog_table.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
-    except (SpecError, UnreachableError):
+    except WindrowError:
         raise
     except Exception as error:  # its text may repeat a request  # noqa: BLE001
         raise UnreachableError(
@@ -140,7 +145,7 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
         # finds the tables at its next try.
         with waiting_for(f"the Iceberg catalog {where}"):
             catalog = retry(
-                lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}),
+                lambda: _load_catalog(name, {"py-io-impl": _FILE_IO, **values}),
                 may_pass,
                 STORE_WAITS,
             )
@@ -156,9 +161,18 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
             "setup",
             "Check that it answers, and the rights, then run again.",
         ) from None
-    if isinstance(catalog, RestCatalog):
-        limit_requests(catalog)
-    return _without_connection(catalog) if isinstance(catalog, SqlCatalog) else catalog
+    opened = _without_connection(catalog) if isinstance(catalog, SqlCatalog) else catalog
+    guard_from_code(opened)
+    return opened
+
+
+def _load_catalog(name: str, properties: dict[str, str]) -> Catalog:
+    """Loads a catalog as PyIceberg does, but a REST catalog with limits."""
+    merged: Any = merge_config(Config().get_catalog_config(name) or {}, {**properties})
+    uri = str(merged.get("uri", ""))
+    kind = str(merged.get("type") or ("rest" if uri.startswith("http") else "")).lower()
+    is_rest = uri and kind == "rest" and "py-catalog-impl" not in properties
+    return LimitedRestCatalog(name, **merged) if is_rest else load_catalog(name, **properties)
 
 
 def _without_connection(database: SqlCatalog) -> DatabaseCatalog:

@@ -7,10 +7,11 @@ written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -190,14 +191,15 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
 def find_lost_columns(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
     """Returns the names of columns that a table had before and lost, each with the cause.
 
-    windrow itself removes no column.
+    Fields inside columns count, too. windrow itself removes no column.
     """
-    ids = {f.field_id: f.name for f in table.fields}
+    names = index_by_name(table)
+    ids = {number: name for name, number in names.items()}
     deleted_ids = {
-        f.name: f.field_id
+        name: number
         for schema in earlier
-        for f in schema.fields
-        if f.name not in ids.values()
+        for name, number in index_by_name(schema).items()
+        if name not in names
     }
     return {
         name: f"renamed this column to {ids[number]}" if number in ids else "dropped this column"
@@ -218,17 +220,14 @@ def evolution_of(
             bits.
         evolve: the changes that are allowed.
     """
-    names = {f.name.casefold(): f.name for f in table.fields}
     refused = {
-        f.name: f"new, and {names[f.name.casefold()]} is there (case doesn't count)"
-        for f in incoming
-        if f.name.casefold() in names
-    }
-    refused |= {
         name: f"another program {change}"
         for name, change in find_lost_columns(table, earlier).items()
     }
-    return Evolution.compare(_to_arrow(table), incoming, evolve, _shape, refused)
+    evolution = Evolution.compare(_to_arrow(table), incoming, evolve, _shape, refused)
+    inside = index_by_name(iceberg_schema(incoming)).keys() & refused.keys() - {*incoming.names}
+    problems = [f"{name}: {refused[name]}" for name in sorted(inside)]
+    return replace(evolution, problems=(*evolution.problems, *problems))
 
 
 def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
@@ -241,19 +240,10 @@ def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
     """
     if not evolution.changes or evolution.problems:
         return table
-    table_columns, ids = evolution.table, count(last_id + 1)
-    fields = [
-        f
-        if evolution.columns.field(f.name) == table_columns.field(f.name)
-        else _widen(f, evolution)
-        for f in table.fields
-    ]
-    more = [
-        _field(f, next(ids), lambda: next(ids))
-        for f in evolution.columns
-        if f.name not in table_columns.names
-    ]
-    return Schema(*fields, *more, identifier_field_ids=table.identifier_field_ids)
+    ids = count(last_id + 1)
+    columns = pa.struct(list(evolution.columns))
+    fields = _merge_fields(table.fields, columns, lambda: next(ids))
+    return Schema(*fields, identifier_field_ids=table.identifier_field_ids)
 
 
 def _to_arrow(table: Schema) -> pa.Schema:
@@ -276,11 +266,45 @@ def _is_known(field: NestedField) -> bool:
     return True
 
 
-def _widen(field: NestedField, evolution: Evolution) -> NestedField:
-    """Returns the field with its wider type. Nested types never change, so their field ids stay."""
-    column = evolution.columns.field(field.name)
-    kind = field.field_type if pa.types.is_nested(column.type) else _type(column.type, lambda: 0)
-    return field.model_copy(update={"field_type": kind, "required": not column.nullable})
+def _merge_fields(
+    fields: Iterable[NestedField], struct: pa.DataType, new_id: Callable[[], int]
+) -> list[NestedField]:
+    """Returns the fields as the table has them after a change, with an id for each new field."""
+    known = {f.name: f for f in fields}
+    return [
+        _field(field, new_id(), new_id)
+        if (old := known.get(field.name)) is None
+        else old.model_copy(
+            update={
+                "field_type": _merge_types(old.field_type, field.type, new_id),
+                "required": not field.nullable,
+            }
+        )
+        for field in struct
+    ]
+
+
+def _merge_types(old: IcebergType, kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
+    if pa.types.is_null(kind):  # windrow doesn't write this type
+        return old
+    if isinstance(old, StructType):
+        return StructType(*_merge_fields(old.fields, kind, new_id))
+    if isinstance(old, ListType):
+        element = kind.value_field
+        return ListType(
+            old.element_id,
+            _merge_types(old.element_type, element.type, new_id),
+            element_required=not element.nullable,
+        )
+    if isinstance(old, MapType):
+        return MapType(
+            old.key_id,
+            _merge_types(old.key_type, kind.key_type, new_id),
+            old.value_id,
+            _merge_types(old.value_type, kind.item_type, new_id),
+            value_required=not kind.item_field.nullable,
+        )
+    return _type(kind, new_id)
 
 
 def _shape(field: pa.Field) -> str:

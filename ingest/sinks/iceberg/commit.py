@@ -21,6 +21,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
+    RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     TableRequirement,
     TableUpdate,
@@ -63,6 +64,8 @@ class Prepared(SingleCommit):
         removed: Sequence[DataFile],
         summary: Mapping[str, str],
         page: Callable[[int], str],
+        *,
+        same_rows: bool = False,
     ) -> None:
         """Changes the table's files by one snapshot. The snapshot is made also without files.
 
@@ -71,9 +74,10 @@ class Prepared(SingleCommit):
             removed: files whose rows are removed.
             summary: the snapshot's entries for people.
             page: writes the page of the snapshot with this id; returns the page's name.
+            same_rows: whether the added files have the rows of the removed files. Readers of
+                the table's changes pass over such a snapshot.
         """
-        update = self.update_snapshot()
-        producer: Any = update.overwrite() if removed else update.merge_append()
+        producer: Any = self.merging_overwrite() if removed else self.merging_append()
         for file in added:
             producer.append_data_file(file)
         for file in removed:
@@ -82,22 +86,28 @@ class Prepared(SingleCommit):
         named = {NEWEST_PAGE: page(self.snapshot)}
         producer.snapshot_properties = {**named, **summary}
         producer.commit()
+        if same_rows:
+            self.say_replaced()
         self.set_properties(named)
 
+    def expire(self, snapshot_ids: Sequence[int]) -> None:
+        """Removes snapshots from the table's history. Their files stay."""
+        self.add((RemoveSnapshotsUpdate(snapshot_ids=list(snapshot_ids)),), ())  # type: ignore[call-arg]
 
-def data_file(table: Table, file: IcebergFile, part: str) -> DataFile:
+
+def data_file(table: Table, file: IcebergFile, partition: Record) -> DataFile:
     """Describes a staged file for a commit.
 
     Args:
         table: the table.
         file: the staged file.
-        part: the key of its rows' window.
+        partition: the values of its partition, by the table's partition spec.
     """
     about = file.metrics
     return DataFile.from_args(
         file_path=f"{table.metadata.location.rstrip('/')}/{file.path}",
         file_format=FileFormat.PARQUET,
-        partition=Record(part),
+        partition=partition,
         record_count=file.rows,
         file_size_in_bytes=file.size,
         value_counts=about.values,

@@ -11,16 +11,17 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.sinks.iceberg.stage import field_ids
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, storage_properties
 from windrow.ingest.sinks.kit import explain_file_errors, read_batches
-
-_FIELD_ID = b"PARQUET:field_id"
 
 
 def read_files(
     table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Reads some files, or some of their columns, with the table's names of the columns.
+
+    A file may lack a column that is null in its rows.
 
     Parquet's own reader reads a file without deleted rows, and verifies the checksum of each
     page. PyIceberg's reader reads a file with deleted rows.
@@ -54,7 +55,9 @@ def _rows_of_file(
     with explain_file_errors(location), data_folder.filesystem().open_input_file(name) as source:
         file_schema = pq.read_schema(source)
     names = {field.name: _name(table, field) for field in file_schema}
-    if len(set(names.values())) < len(file_schema) or not set(columns or ()) <= set(names.values()):
+    required = {f.name for f in table.schema().fields if f.required}
+    missing = required & set(columns or ()) - set(names.values())
+    if len(set(names.values())) < len(file_schema) or missing:
         raise RefusedError(
             f"the file {location} has other columns than windrow wrote",
             "commit",
@@ -65,7 +68,7 @@ def _rows_of_file(
         if columns is not None
         else [
             name
-            for name, number in _ids(file_schema)
+            for name, number in field_ids(file_schema)
             if not table.schema().find_column_name(number)
         ]
     )
@@ -88,18 +91,5 @@ def _name(table: Table, field: pa.Field) -> str:
     Other writers spell some names differently in files.
     """
     return next(
-        (table.schema().find_column_name(number) for name, number in _ids([field])), None
+        (table.schema().find_column_name(number) for name, number in field_ids([field])), None
     ) or str(field.name)
-
-
-def _ids(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yields names and ids of the columns and nested fields of a file that have a field id."""
-    for field in fields:
-        number = (field.metadata or {}).get(_FIELD_ID)
-        if number is not None:
-            yield prefix + field.name, int(number)
-        if pa.types.is_nested(field.type):
-            yield from _ids(
-                (field.type.field(i) for i in range(field.type.num_fields)),
-                f"{prefix}{field.name}.",
-            )

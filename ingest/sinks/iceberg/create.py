@@ -6,15 +6,17 @@ transaction. So a run that never commits leaves the table unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.exceptions import TableAlreadyExistsError
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionField as SpecField
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import Transform, parse_transform
 
 from windrow.ingest.errors import SchemaChangedError, UnreachableError, WindrowError
 from windrow.ingest.model.owner import TableOwner
@@ -27,12 +29,15 @@ from windrow.ingest.sinks.iceberg.columns import (
     iceberg_schema,
     schema_after,
 )
-from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
+from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_ids
 from windrow.ingest.sinks.kit import (
     STORE_WAITS,
     Evolution,
     Evolve,
+    PartitionField,
+    PrimaryKey,
     allowed_changes,
+    refuse_other_key,
     retry,
     waiting_for,
 )
@@ -44,24 +49,53 @@ _PARTITION_FIELD = 1000
 # ------------------------------------------------------------------------------------- owner
 
 
-def refuse_foreign(where: str, table: Table, column: str) -> None:
-    """Refuses a table that windrow didn't make, or that isn't partitioned by window.
+def refuse_foreign(
+    where: str,
+    table: Table,
+    column: str,
+    primary_key: PrimaryKey | None,
+    partition_by: Sequence[PartitionField],
+) -> None:
+    """Refuses a table that windrow didn't make, or that has other partitions.
+
+    Args:
+        where: the table's place.
+        table: the table.
+        column: the first column by which it is partitioned.
+        primary_key: the primary key of the spec.
+        partition_by: the partition fields of the spec.
 
     Raises:
         SpecError: something other than windrow made the table.
         SchemaChangedError: it has other partitions, so a replacement would remove other
-            windows' rows too.
+            windows' rows too; or it has another primary key.
     """
     TableOwner.from_properties(table.metadata.properties, where)
-    names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
-    if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
+    properties = table.metadata.properties
+    PartitionField.refuse_other(where, PartitionField.read_description(properties), partition_by)
+    wanted = [(column, "identity"), *((f.column, _transform(f)) for f in partition_by)]
+    actual = [
+        (table.schema().find_column_name(f.source_id), str(f.transform))
+        for f in table.spec().fields
+    ]
+    if actual != [(name, str(transform)) for name, transform in wanted]:
         raise SchemaChangedError(
-            f"the table {where} is partitioned by {', '.join(map(str, names)) or 'nothing'}, not by"
-            f" {column}",
+            f"the table {where} is partitioned by {_in_words(actual)}, not by {_in_words(wanted)}",
             "setup",
-            "Set the partitions, or the name of metadata window, back if they were changed; else"
-            " give the sink a table of its own.",
+            "Set the partitions, sink.mode, or the name of metadata window, back if they were"
+            " changed; else give the sink a table of its own.",
         )
+    refuse_other_key(where, properties, primary_key)
+
+
+def _in_words(partitions: Sequence[tuple[object, object]]) -> str:
+    words = [f"{t}({name})" if str(t) != "identity" else str(name) for name, t in partitions]
+    return ", ".join(words) or "nothing"
+
+
+def _transform(field: PartitionField) -> Transform[Any, Any]:
+    """Returns Iceberg's transform of a partition field."""
+    return parse_transform(f"bucket[{field.buckets}]" if field.buckets else field.transform)
 
 
 # -------------------------------------------------------------------------------------- columns
@@ -117,7 +151,7 @@ def evolve_columns(
     """
     evolution = evolution_for(table, columns, evolve)
     evolution.refuse_files(where)
-    ids = {f.name: field_id(f) for f in file_columns(table, evolution)}
+    ids = dict(field_ids(file_columns(table, evolution)))
     staged = {name: number for file in files for name, number in file.ids.items()}
     others = [name for name, number in staged.items() if ids.get(name) != number]
     evolution.refuse_files(
@@ -130,15 +164,20 @@ def evolve_columns(
 
 
 def create_table(
-    catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
+    catalog_table: CatalogTable,
+    column: str,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+    partition_by: Sequence[PartitionField] = (),
 ) -> None:
     """Creates a table unless it exists. Calls may race.
 
     Args:
         catalog_table: the table's catalog and name.
-        column: the window's column, by which the table is partitioned.
+        column: the first column by which the table is partitioned.
         columns: all columns.
-        owner: the table's owner.
+        properties: the table's owner and primary key.
+        partition_by: the partition fields.
 
     Raises:
         UnreachableError: the table can't be created.
@@ -150,7 +189,7 @@ def create_table(
                 suppress(TableAlreadyExistsError),
                 waiting_for(f"the Iceberg catalog of {catalog_table.location}"),
             ):
-                _create(catalog_table, column, columns, owner)
+                _create(catalog_table, column, columns, properties, partition_by)
 
     try:
         retry(create_if_missing, lambda error: not isinstance(error, WindrowError), STORE_WAITS)
@@ -165,14 +204,24 @@ def create_table(
 
 
 def _create(
-    catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
+    catalog_table: CatalogTable,
+    column: str,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+    partition_by: Sequence[PartitionField],
 ) -> None:
     make_namespace(catalog_table)
     schema = iceberg_schema(columns)
-    source = schema.find_field(column).field_id
-    spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
+    fields = [PartitionField("identity", column, column), *partition_by]
+    spec = PartitionSpec(
+        *(
+            SpecField(schema.find_field(f.column).field_id, number, _transform(f), f.name)
+            for number, f in enumerate(fields, _PARTITION_FIELD)
+        )
+    )
     properties = {
-        **owner.properties,
+        **properties,
+        **PartitionField.properties(partition_by),
         # With these settings the metadata stays small, also if another engine writes it.
         TableProperties.MANIFEST_MERGE_ENABLED: "true",
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",

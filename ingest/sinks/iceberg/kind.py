@@ -24,7 +24,16 @@ from windrow.ingest.settings.values import (
     sentence,
 )
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
-from windrow.ingest.sinks.kit import Evolve, Rows, SinkSection
+from windrow.ingest.sinks.kit import (
+    Buckets,
+    Evolve,
+    KeyColumns,
+    KeyedSection,
+    Mode,
+    PartitionBy,
+    Rows,
+    Version,
+)
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -69,7 +78,7 @@ def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-class IcebergSection(SinkSection):
+class IcebergSection(KeyedSection):
     """The table: in a folder with its own catalog, or in an existing catalog."""
 
     kind: Literal["iceberg"] = Field(description="What kind of table it is.")
@@ -101,18 +110,17 @@ class IcebergSection(SinkSection):
             " itself."
         ),
     )
-    mode: Literal["append"] = Field(
-        default="append",
-        description=(
-            "What becomes of rows: they are appended. Rows of a primary key need a table of kind"
-            " `delta`."
-        ),
-    )
+    mode: Mode = "append"
+    primary_key: KeyColumns = None
+    version: Version = None
+    buckets: Buckets = None
     evolve: Evolve = "add_columns"
+    partition_by: PartitionBy = ()
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Checks that exactly one of warehouse and catalog is set."""
+        """Yields the conflicts of the keys, and those of warehouse and catalog: one is set."""
+        yield from super().conflicts(written)
         settings = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
         if not settings:
             yield (
@@ -150,7 +158,9 @@ class IcebergSection(SinkSection):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.kit import WindowTable
 
-        store = IcebergStore(self.to_catalog_table(folder), metadata, self.evolve)
+        fields = tuple(section.field for section in self.partition_by)
+        table = self.to_catalog_table(folder)
+        store = IcebergStore(table, metadata, self.key, self.evolve, fields)
         return WindowTable(store, rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
@@ -35,14 +37,7 @@ class IcebergSnapshots:
         table = self._table()
         if version == "0":
             return
-        pinned = table.snapshot_by_id(int(version))
-        if pinned is None:
-            raise RefusedError(
-                f"snapshot {version} of the Iceberg table {self.catalog_table.location} isn't"
-                " there any more",
-                "setup",
-                "It was expired, or the table was made anew.",
-            )
+        pinned = self._snapshot(table, version)
         schema = table.schemas().get(pinned.schema_id or 0, table.schema())
         missing_columns = [name for name in columns if name not in schema.column_names]
         if missing_columns:
@@ -64,6 +59,30 @@ class IcebergSnapshots:
             ) from error
         except Exception as error:
             raise self._unreachable(error) from error
+
+    def replaced_at(self, version: str) -> datetime | None:
+        table = self._table()
+        if version == "0":
+            return None
+        number = self._snapshot(table, version).sequence_number or 0
+        later = [s.timestamp_ms for s in table.snapshots() if (s.sequence_number or 0) > number]
+        return datetime.fromtimestamp(min(later) / 1000, UTC) if later else None
+
+    def _snapshot(self, table: Table, version: str) -> Snapshot:
+        """Returns a snapshot.
+
+        Raises:
+            RefusedError: it is gone.
+        """
+        snapshot = table.snapshot_by_id(int(version))
+        if snapshot is None:
+            raise RefusedError(
+                f"snapshot {version} of the Iceberg table {self.catalog_table.location} isn't"
+                " there any more",
+                "setup",
+                "It was expired, or the table was made anew.",
+            )
+        return snapshot
 
     def _table(self) -> Table:
         table = load(self.catalog_table)

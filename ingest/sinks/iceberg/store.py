@@ -14,14 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.typedef import Record
 
 from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError, format_count
 from windrow.ingest.model.owner import TableOwner
@@ -30,7 +35,7 @@ from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import catalog_is_missing, load, reason
-from windrow.ingest.sinks.iceberg.columns import check_rows
+from windrow.ingest.sinks.iceberg.columns import arrow_columns, check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.create import (
@@ -42,7 +47,12 @@ from windrow.ingest.sinks.iceberg.create import (
     new_schema,
     refuse_foreign,
 )
-from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStagerFactory
+from windrow.ingest.sinks.iceberg.stage import (
+    STAGED,
+    IcebergFile,
+    IcebergStagerFactory,
+    IcebergWriter,
+)
 from windrow.ingest.sinks.iceberg.storage import (
     IcebergPlace,
     TaskStorage,
@@ -51,23 +61,35 @@ from windrow.ingest.sinks.iceberg.storage import (
     to_task_storage,
 )
 from windrow.ingest.sinks.kit import (
+    BUCKET,
     STORE_WAITS,
     Answer,
+    BucketFiles,
+    ChangesFile,
     Conflict,
     DeadLetterTable,
     Evolve,
+    GrowingFile,
+    KeyedState,
     Layout,
-    PagedState,
+    MergeLayout,
     PageFiles,
     Pages,
+    PartitionField,
     Place,
+    PrimaryKey,
+    RowFile,
     RowLayout,
     StagedFiles,
     TableChange,
     Unanswered,
     Written,
+    fit_columns,
+    key_properties,
+    merge_changes,
     read_receipt,
     refuse_unwritable,
+    staged_path,
     table_gone_error,
     table_schema,
 )
@@ -80,23 +102,28 @@ class IcebergStore:
 
     Args:
         catalog_table: the table's catalog and name. The table belongs to one pipeline.
-        metadata: names of the metadata columns. The table is partitioned by the window's
-            column.
+        metadata: names of the metadata columns. A table without a primary key is partitioned by
+            the window's column.
+        primary_key: the key of a table whose rows replace each other; the table is partitioned
+            by its buckets. None if rows are appended.
         evolve: the allowed changes of an existing table's columns.
+        partition_by: the partition fields, which follow the window.
     """
 
-    capabilities = Capabilities()
-    primary_key = None
     waits: Sequence[float] = STORE_WAITS
 
     def __init__(
         self,
         catalog_table: CatalogTable,
         metadata: Mapping[str, str],
+        primary_key: PrimaryKey | None = None,
         evolve: Evolve = "add_columns",
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
         self.catalog_table, self.metadata, self.evolve = catalog_table, metadata, evolve
-        self.column = metadata["window"]
+        self.primary_key, self.partition_by = primary_key, partition_by
+        self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
+        self.column = metadata["window"] if primary_key is None else BUCKET
         self.location = catalog_table.location
         self.identity = f"{_KIND}{catalog_table.location}"
         self.pages = PageFiles(catalog_table.location)
@@ -114,9 +141,10 @@ class IcebergStore:
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata)
+        PartitionField.refuse_unusable(self.partition_by, rows, self.metadata.values())
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        return table_schema(rows, self.metadata)
+        return table_schema(rows, self.metadata, self.primary_key)
 
     def _with_window(self, in_file: pa.Schema) -> pa.Schema:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))
@@ -129,7 +157,8 @@ class IcebergStore:
             load(self.catalog_table)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        create_table(self.catalog_table, self.column, columns, owner)
+        properties = {**owner.properties, **key_properties(self.primary_key)}
+        create_table(self.catalog_table, self.column, columns, properties, self.partition_by)
 
     @contextmanager
     def reading(self) -> Iterator[IcebergState | None]:
@@ -152,12 +181,12 @@ class IcebergStore:
             if catalog_is_missing(self.catalog_table) and leftover.exists():
                 raise Place(self.location).log_gone_error(DATABASE, "of the warehouse", folder)
             return None
-        refuse_foreign(self.location, table, self.column)
+        refuse_foreign(self.location, table, self.column, self.primary_key, self.partition_by)
         self._newest = IcebergState(self, table)
         return self._newest
 
     @property
-    def staged(self) -> StagedFiles[IcebergFile] | None:
+    def staged(self) -> StagedFiles[Any] | None:
         """The staged files at the table's location, which only the catalog knows."""
         state = self._newest or self._look()
         return None if state is None else state.staged
@@ -171,15 +200,19 @@ class IcebergStore:
         state = self._look()
         if state is None:
             raise table_gone_error(self)
-        table = state.table
+        table, key = state.table, self.primary_key
+        location, storage = table.metadata.location, self.task_storage(table)
+        if key is not None:
+            return IcebergStagerFactory(location, storage, layout, layout.schema, window.key, key)
         evolution = evolution_for(table, self._with_window(layout.schema), self.evolve)
         columns = file_columns(table, evolution)
         if isinstance(layout, RowLayout):
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
             layout = msgspec.structs.replace(layout, rows=rows)
-        location, storage = table.metadata.location, self.task_storage(table)
-        return IcebergStagerFactory(location, storage, layout, columns, window.key)
+        return IcebergStagerFactory(
+            location, storage, layout, columns, window.key, partition_by=self.partition_by
+        )
 
     def task_storage(self, table: Table) -> TaskStorage:
         """Returns the properties that open the table's storage in a task.
@@ -199,7 +232,7 @@ class IcebergStore:
         ready.send()
 
 
-class IcebergState(PagedState):
+class IcebergState(KeyedState):
     """The table as its catalog returned it (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: IcebergStore, table: Table) -> None:
@@ -217,12 +250,13 @@ class IcebergState(PagedState):
         return TableOwner.from_properties(self.table.metadata.properties, self._store.location)
 
     @property
-    def staged(self) -> StagedFiles[IcebergFile]:
+    def staged(self) -> StagedFiles[Any]:
         """Files of attempts. A file belongs to the table as soon as a snapshot names it."""
+        staged_file: type[Any] = IcebergFile if self._store.primary_key is None else ChangesFile
         return StagedFiles(
             _location(self.table),
             (STAGED,),
-            IcebergFile,
+            staged_file,
             self.files,
             opened=lambda uri: IcebergPlace(uri, self._store.task_storage(self.table).properties),
         )
@@ -247,14 +281,19 @@ class IcebergState(PagedState):
         )
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
-        """Returns windows whose rows are missing, from the newest to the first one with rows."""
+        """Returns windows whose rows are missing, from the newest to the first one with rows.
+
+        In a table with a primary key a window may have no row left, so none is returned.
+        """
         windows: list[str] = []
+        if self._store.primary_key is not None:
+            return windows
         for key in reversed(pages.windows):
             if self.holding([key]):
                 break
             (stored,) = pages.receipts(self.files, [key])
             committed = read_receipt(stored)
-            if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
+            if isinstance(committed, Committed) and committed.receipt.table_rows > 0:
                 windows.append(key)
         return windows
 
@@ -303,7 +342,12 @@ class IcebergState(PagedState):
             ) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """Returns the keys of windows with rows, by the partitions of the files."""
+        """Returns the keys of windows with rows; no keys in a table with a primary key.
+
+        The files of such a table have rows of several windows.
+        """
+        if self._store.primary_key is not None:
+            return set()
         if keys is not None:
             return {key for key in keys if self.tasks(key)}
         parts = [task.file.partition for task in self.tasks()]
@@ -327,15 +371,80 @@ class IcebergState(PagedState):
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        return read_files(self.table, self.tasks(None if window is None else window.key), names)
+        if self._store.primary_key is None:
+            return read_files(self.table, self.tasks(None if window is None else window.key), names)
+        return self._scan_buckets(window, names)
+
+    def _scan_buckets(
+        self, window: Window | None, names: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields rows of a table with a primary key, without their buckets, as in receipts."""
+        column = self._store.metadata["window"]
+        for rows in read_files(self.table, self.tasks(), names):
+            batch = rows.select([name for name in rows.schema.names if name != BUCKET])
+            yield batch if window is None else batch.filter(pc.equal(batch[column], window.key))
+
+    # ------------------------------------------------------------------------------ maintenance
+
+    @cached_property
+    def _joinable(self) -> Mapping[str, FileScanTask]:
+        """The files without deleted rows, in partitions as they are today, by their URIs."""
+        spec = self.table.metadata.default_spec_id
+        return {
+            task.file.file_path: task
+            for task in self.tasks()
+            if not task.delete_files and task.file.spec_id == spec
+        }
+
+    def files_by_partition(self) -> Mapping[str, Sequence[RowFile]]:
+        files: dict[str, list[RowFile]] = {}
+        for path, task in self._joinable.items():
+            row_file = RowFile(path, task.file.file_size_in_bytes, task.file.record_count)
+            files.setdefault(repr(task.file.partition), []).append(row_file)
+        return files
+
+    def join_files(self, paths: Sequence[str], attempt: str) -> IcebergFile | None:
+        columns = arrow_columns(self.table.schema(), ids=True)
+        writer = IcebergWriter(columns, self._store.metadata, None)
+        file = GrowingFile(self.files, staged_path(STAGED, attempt), writer)
+        for batch in read_files(self.table, [self._joinable[path] for path in paths]):
+            file.add(fit_columns(batch, columns))
+        return file.close()
+
+    def snapshots_until(self, instant: int) -> Sequence[int]:
+        about = self.table.metadata
+        protected = {ref.snapshot_id for ref in about.refs.values()}
+        return [
+            s.snapshot_id
+            for s in about.snapshots
+            if s.timestamp_ms <= instant and s.snapshot_id not in protected
+        ]
+
+    def replaced_until(self, instant: int) -> Sequence[str]:
+        """Returns the manifests, and lists of manifests, that no snapshot names.
+
+        They are compared by their names, which are unique, because another engine may spell
+        the table's location differently.
+        """
+        lists = [snapshot.manifest_list for snapshot in self.table.metadata.snapshots]
+        manifests, _ = self._named_by_snapshots
+        names = {path.rpartition("/")[2] for path in (*lists, *manifests)}
+        return [
+            file.path
+            for file in self.files.walk("metadata")
+            if file.path.endswith(".avro")
+            and file.modified_millis <= instant
+            and file.path.rpartition("/")[2] not in names
+        ]
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """Returns the files that no snapshot names, on any branch or tag."""
-        named = self._paths_in_snapshots() if old else frozenset()
+        _, named = self._named_by_snapshots if old else ((), frozenset())
         return {path: modified_millis for path, modified_millis in old.items() if path not in named}
 
-    def _paths_in_snapshots(self) -> frozenset[str]:
-        """Returns the paths of all files that a snapshot names, on any branch or tag.
+    @cached_property
+    def _named_by_snapshots(self) -> tuple[Collection[str], frozenset[str]]:
+        """The manifests and the files that a snapshot names, on any branch or tag.
 
         Raises:
             UnreachableError: a manifest can't be read.
@@ -347,10 +456,9 @@ class IcebergState(PagedState):
                 manifest_by_path |= {
                     manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)
                 }
-            manifests = list(manifest_by_path.values())
             entries = [
                 e
-                for manifest in manifests
+                for manifest in manifest_by_path.values()
                 for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             ]
         except Exception as error:
@@ -360,14 +468,15 @@ class IcebergState(PagedState):
                 "setup",
                 "Nothing was removed. Check the table's storage and rights, then run this again.",
             ) from error
-        return frozenset(entry.data_file.file_path.removeprefix(begin) for entry in entries)
+        named = frozenset(entry.data_file.file_path.removeprefix(begin) for entry in entries)
+        return manifest_by_path.keys(), named
 
     # -------------------------------------------------------------------------------------- put
 
     def put(self, change: TableChange) -> Answer:
         catalog_table = self._store.catalog_table
         try:
-            ready = self._prepare(change)
+            ready, receipt = self._prepare(change)
         except (UnreachableError, RefusedError):
             raise
         except Exception as error:  # its text may repeat a request  # noqa: BLE001
@@ -385,50 +494,103 @@ class IcebergState(PagedState):
             cause = reason(catalog_table, error)
             is_local = local_path(self.table.metadata.location) is not None
             return Unanswered.by_storage(cause, is_local=is_local)
-        return Written(ready.snapshot)
+        return Written(ready.snapshot, receipt)
 
-    def _prepare(self, change: TableChange) -> Prepared:
+    def _prepare(self, change: TableChange) -> tuple[Prepared, Receipt | None]:
         """Prepares the commit of a change, and writes its receipt and page."""
-        key = "" if change.window is None else change.window.key
-        files = self.staged.decode_committables(change.staged)
-        removed = self._own_files(key) if change.replaces else []
-        ready = Prepared(self.table)
-        if change.columns is None:
-            ready.set_schema(None)
-        else:
-            store = self._store
+        store, receipt, ready = self._store, change.receipt, Prepared(self.table)
+        appended = change.staged if store.primary_key is None else ()
+        files = self.staged.decode_committables(appended)
+        schema = self.table.schema()
+        if change.columns is not None:
             evolution = evolve_columns(
                 store.location, self.table, change.columns, store.evolve, files
             )
-            ready.set_schema(new_schema(self.table, evolution) if evolution.changes else None)
-        added = [data_file(self.table, file, key) for file in files]
-        summary = _describe_location(change.receipt)
+            schema = new_schema(self.table, evolution)
+        ready.set_schema(None if schema is self.table.schema() else schema)
+        if store.primary_key is not None and receipt is not None:
+            receipt, added, removed = self._merge(receipt, change.staged, schema)
+        else:
+            key = "" if change.window is None else change.window.key
+            added = [data_file(self.table, f, Record(key, *f.partition)) for f in files]
+            replaced = self._own_files(key) if change.replaces else []
+            removed = [task.file for task in replaced]
+        for one_join in change.joined:
+            old_files = [self._joinable[path].file for path in one_join.replaced]
+            new_files = self.staged.decode_committables(one_join.staged)
+            removed += old_files
+            added += [data_file(self.table, f, old_files[0].partition) for f in new_files]
 
         def page(snapshot: int) -> str:
-            return self.put_page(change.receipt, change.notes, snapshot)
+            return self.put_page(receipt, change.notes, snapshot)
 
-        ready.change(added, removed, summary, page)
-        return ready
+        summary = _describe_location(receipt)
+        ready.change(added, removed, summary, page, same_rows=bool(change.joined))
+        if change.expired_snapshots:
+            ready.expire(change.expired_snapshots)
+        return ready, receipt
 
-    def _own_files(self, key: str) -> list[DataFile]:
-        """Returns the files of a window, to be removed as a whole.
+    def _merge(
+        self, receipt: Receipt, staged: Sequence[str], schema: Schema
+    ) -> tuple[Receipt, list[DataFile], list[DataFile]]:
+        """Merges changes into exactly this state; returns the added and the removed files."""
+        store, table = self._store, self.table
+        assert store.primary_key is not None
+        columns = arrow_columns(schema, ids=True)
+        by_bucket: dict[int, list[FileScanTask]] = {}
+        for task in self._own_files(None):
+            by_bucket.setdefault(int(task.file.partition[0]), []).append(task)
+
+        def begin(bucket: int) -> GrowingFile[IcebergFile]:
+            path = staged_path(f"{STAGED}/{BUCKET}={bucket}", receipt.attempt)
+            writer = IcebergWriter(columns, store.metadata, (BUCKET, bucket))
+            return GrowingFile(self.files, path, writer)
+
+        merged, files = merge_changes(
+            self,
+            BucketFiles(
+                self.files, by_bucket, lambda task, names: read_files(table, [task], names), begin
+            ),
+            MergeLayout(
+                store.primary_key,
+                store.metadata,
+                pa.schema([field for field in columns if field.name != BUCKET]),
+            ),
+            receipt,
+            staged,
+        )
+        added = [data_file(table, file, Record(bucket)) for bucket, file in files.added]
+        return merged, added, [task.file for task in files.removed]
+
+    def _own_files(self, key: str | None) -> list[FileScanTask]:
+        """Returns the files of a window, or all files of buckets, to be removed as a whole.
 
         Raises:
-            SchemaChangedError: a file with its rows may have other windows' rows too, for
-                example a file from before a change of the partitions.
+            SchemaChangedError: a file may have other windows' or buckets' rows too, for example
+                a file from before a change of the partitions; or another program deleted rows
+                of a bucket.
         """
-        spec = self.table.metadata.default_spec_id
-        files = [task.file for task in self.tasks(key)]
-        mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
+        spec, tasks = self.table.metadata.default_spec_id, self.tasks(key)
+        mixed = [
+            task.file.file_path
+            for task in tasks
+            if task.file.spec_id != spec
+            or (task.delete_files if key is None else task.file.partition[0] != key)
+        ]
         if mixed:
-            which = f"{format_count(len(mixed), 'file')} with rows of window {key}"
+            which = format_count(len(mixed), "file")
+            state = (
+                "may hold other buckets' rows too, or rows that another program deleted"
+                if key is None
+                else f"with rows of window {key} may hold other windows' rows too"
+            )
             raise SchemaChangedError(
-                f"{which} may hold other windows' rows too, the first is {mixed[0]}",
+                f"{which} {state}, the first is {mixed[0]}",
                 "commit",
                 "Nothing was committed. Have them written anew, partitioned by"
                 f" {self._store.column}.",
             )
-        return files
+        return tasks
 
 
 def _location(table: Table) -> str:

@@ -332,6 +332,10 @@ class KafkaSection(OnClusterSection):
         return self.primary_key is not None
 
     @property
+    def expiry_obstacle(self) -> str:
+        return "the topic's retention removes its messages"
+
+    @property
     def key(self) -> PrimaryKey | None:
         return None if self.primary_key is None else PrimaryKey(self.primary_key)
 

@@ -32,6 +32,8 @@ from windrow.ingest.ports.sink import (
     AlreadyDone,
     Audit,
     Done,
+    Maintained,
+    Maintenance,
     Outcome,
     ProgressFolder,
     Unknown,
@@ -152,12 +154,13 @@ class KafkaSink(KafkaTable):
     def audit(self) -> Audit:
         return KafkaAudit(self)
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
         """Removes old staged files.
 
         An attempt whose files are gone is refused before it publishes any of their messages.
         """
-        return self.files.sweep(older_than, dry_run=dry_run)
+        removed = self.files.sweep(settings.keep_files, dry_run=dry_run)
+        return Maintained(removed_files=tuple(removed))
 
     def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
         """Opens the table for the commit loop, under a transactional id."""

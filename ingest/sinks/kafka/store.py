@@ -43,6 +43,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
+from windrow.ingest.kafka.error_codes import login_advice
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.kafka.rights import Right, lacking_error
 from windrow.ingest.model.codec import to_json
@@ -245,8 +246,11 @@ def _user_error(
         return SpecError(
             f"This client may not write: {error.text}",
             "commit",
-            "Check the sasl.* and ssl.* properties under sink.client; windrow doctor SPEC names the"
-            " rights that it lacks on the sink's topics.",
+            login_advice(
+                error.text,
+                "Check the sasl.* and ssl.* properties under sink.client; windrow doctor SPEC names"
+                " the rights that it lacks on the sink's topics.",
+            ),
         )
     return UnreachableError(
         f"the sink's cluster doesn't take a transaction: {error.text}",

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.checksum import hash_rows as hash_rows
     from windrow.ingest.schema.messages import last_values as last_values
     from windrow.ingest.schema.metadata_types import names_beyond_spark as names_beyond_spark
+    from windrow.ingest.schema.partition_fields import PartitionField as PartitionField
+    from windrow.ingest.schema.partition_fields import PartitionValues as PartitionValues
     from windrow.ingest.schema.primary_key import BUCKET as BUCKET
     from windrow.ingest.schema.primary_key import PrimaryKey as PrimaryKey
     from windrow.ingest.schema.row_changes import DELETED as DELETED
     from windrow.ingest.schema.row_changes import UNAVAILABLE as UNAVAILABLE
+    from windrow.ingest.sinks.kind import Buckets as Buckets
     from windrow.ingest.sinks.kind import Evolve as Evolve
     from windrow.ingest.sinks.kind import KeyColumns as KeyColumns
+    from windrow.ingest.sinks.kind import KeyedSection as KeyedSection
     from windrow.ingest.sinks.kind import Mode as Mode
     from windrow.ingest.sinks.kind import OnClusterSection as OnClusterSection
+    from windrow.ingest.sinks.kind import PartitionBy as PartitionBy
     from windrow.ingest.sinks.kind import Rows as Rows
     from windrow.ingest.sinks.kind import SinkSection as SinkSection
     from windrow.ingest.sinks.kind import StoragePlace as StoragePlace
@@ -63,6 +68,8 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.commit.pages import PageLine as PageLine
     from windrow.ingest.sinks.kit.commit.pages import Pages as Pages
     from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow as ReceiptRow
+    from windrow.ingest.sinks.kit.commit.stored_receipts import committed_by_key as committed_by_key
+    from windrow.ingest.sinks.kit.commit.stored_receipts import read_receipt as read_receipt
     from windrow.ingest.sinks.kit.commit.stored_receipts import receipt_digest as receipt_digest
     from windrow.ingest.sinks.kit.commit.table_store import Answer as Answer
     from windrow.ingest.sinks.kit.commit.table_store import Conflict as Conflict
@@ -73,18 +80,20 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.commit.window_table import ReceiptTable as ReceiptTable
     from windrow.ingest.sinks.kit.commit.window_table import WindowTable as WindowTable
     from windrow.ingest.sinks.kit.commit.window_table import check_receipt as check_receipt
-    from windrow.ingest.sinks.kit.commit.window_table import committed_by_key as committed_by_key
-    from windrow.ingest.sinks.kit.commit.window_table import read_receipt as read_receipt
     from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout as DeadLetterLayout
     from windrow.ingest.sinks.kit.files.file_stager import FileStager as FileStager
     from windrow.ingest.sinks.kit.files.file_stager import GrowingFile as GrowingFile
     from windrow.ingest.sinks.kit.files.file_stager import Layout as Layout
+    from windrow.ingest.sinks.kit.files.file_stager import PartitionedFiles as PartitionedFiles
     from windrow.ingest.sinks.kit.files.file_stager import RowLayout as RowLayout
     from windrow.ingest.sinks.kit.files.file_stager import TextStager as TextStager
     from windrow.ingest.sinks.kit.files.filesystem import Place as Place
     from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter as ParquetRowWriter
     from windrow.ingest.sinks.kit.files.parquet_files import (
         explain_file_errors as explain_file_errors,
+    )
+    from windrow.ingest.sinks.kit.files.parquet_files import (
+        explain_storage_errors as explain_storage_errors,
     )
     from windrow.ingest.sinks.kit.files.parquet_files import read_batches as read_batches
     from windrow.ingest.sinks.kit.files.parquet_files import rows_per_batch as rows_per_batch
@@ -95,6 +104,14 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.staged_files import staged_path as staged_path
     from windrow.ingest.sinks.kit.files.staged_files import window_folder as window_folder
     from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable as refuse_unwritable
+    from windrow.ingest.sinks.kit.merge.bucket_merge import BucketFiles as BucketFiles
+    from windrow.ingest.sinks.kit.merge.bucket_merge import MergeLayout as MergeLayout
+    from windrow.ingest.sinks.kit.merge.bucket_merge import merge_changes as merge_changes
+    from windrow.ingest.sinks.kit.merge.keyed_state import KeyedState as KeyedState
+    from windrow.ingest.sinks.kit.merge.keyed_state import key_properties as key_properties
+    from windrow.ingest.sinks.kit.merge.keyed_state import refuse_other_key as refuse_other_key
+    from windrow.ingest.sinks.kit.merge.staged_changes import ChangesFile as ChangesFile
+    from windrow.ingest.sinks.kit.merge.staged_changes import begin_changes as begin_changes
     from windrow.ingest.waiting import lock_holder as lock_holder
     from windrow.ingest.waiting import waiting_for as waiting_for
 
@@ -112,6 +129,10 @@ _NAMES = {
     ),
     "schema.messages": ("last_values",),
     "schema.metadata_types": ("names_beyond_spark",),
+    "schema.partition_fields": (
+        "PartitionField",
+        "PartitionValues",
+    ),
     "schema.primary_key": (
         "BUCKET",
         "PrimaryKey",
@@ -121,10 +142,13 @@ _NAMES = {
         "UNAVAILABLE",
     ),
     "sinks.kind": (
+        "Buckets",
         "Evolve",
         "KeyColumns",
+        "KeyedSection",
         "Mode",
         "OnClusterSection",
+        "PartitionBy",
         "Rows",
         "SinkSection",
         "StoragePlace",
@@ -198,6 +222,7 @@ _NAMES = {
         "FileStager",
         "GrowingFile",
         "Layout",
+        "PartitionedFiles",
         "RowLayout",
         "TextStager",
     ),
@@ -205,6 +230,7 @@ _NAMES = {
     "sinks.kit.files.parquet_files": (
         "ParquetRowWriter",
         "explain_file_errors",
+        "explain_storage_errors",
         "read_batches",
         "rows_per_batch",
     ),
@@ -217,6 +243,20 @@ _NAMES = {
         "window_folder",
     ),
     "sinks.kit.files.write_check": ("refuse_unwritable",),
+    "sinks.kit.merge.bucket_merge": (
+        "BucketFiles",
+        "MergeLayout",
+        "merge_changes",
+    ),
+    "sinks.kit.merge.keyed_state": (
+        "KeyedState",
+        "key_properties",
+        "refuse_other_key",
+    ),
+    "sinks.kit.merge.staged_changes": (
+        "ChangesFile",
+        "begin_changes",
+    ),
     "waiting": (
         "lock_holder",
         "waiting_for",

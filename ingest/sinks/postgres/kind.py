@@ -5,27 +5,24 @@ The driver is loaded only when a table is made from the section.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from windrow.ingest.errors import require_extra
-from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import Secret, in_folder
 from windrow.ingest.settings.values import Default, Reference, Text, TextOrEmpty, Values
 from windrow.ingest.sinks.kit import (
     Evolve,
     KeyColumns,
+    KeyedSection,
     Mode,
-    PrimaryKey,
     Rows,
-    SinkSection,
     StoragePlace,
     Version,
-    key_conflicts,
 )
 from windrow.ingest.sinks.postgres.names import LONGEST, TableName, name_problems, table_name
 from windrow.ingest.sinks.postgres.url import server_url
@@ -54,7 +51,7 @@ def _check_own_schema(value: str) -> str:
     return value
 
 
-class PostgresSection(SinkSection):
+class PostgresSection(KeyedSection):
     """A table on a server that a URL names."""
 
     kind: Literal["postgres"] = Field(description="What kind of table it is.")
@@ -107,23 +104,9 @@ class PostgresSection(SinkSection):
             server_url(info.data["url"], password)
         return password
 
-    @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields conflicts between the mode and the settings of keys."""
-        yield from key_conflicts(written)
-
     @property
-    def key(self) -> PrimaryKey | None:
-        return (
-            None
-            if self.primary_key is None
-            else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
-        )
-
-    @property
-    def keeps(self) -> bool:
-        """False for a table with versions: a version between two stored ones may still come."""
-        return self.primary_key is not None and self.version is None
+    def only_sweeps(self) -> bool:
+        return True
 
     def location(self, folder: Path) -> str:
         """Returns the table's place, without user, password and options."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Window
-from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.receipt import Checksums, Committed, Counts, Receipt, SplitCounts
 from windrow.ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
+from windrow.ingest.sinks.kit import checksum_text
 from windrow.ingest.sinks.routes.parts import to_routed
 
 _DO_ROUTE = (
@@ -34,6 +35,8 @@ class RoutedAudit:
     def __init__(self, tables: Sequence[Sink], default_sink: Sink) -> None:
         self._tables, self._default_sink = tables, default_sink
         self._audits = [sink.audit() for sink in (*tables, default_sink)]
+        self._appended = [audit for audit in self._audits if audit.keyed is None]
+        self.keyed_tables = [audit for audit in self._audits if audit.keyed is not None]
         self.lists = [receipt_list for audit in self._audits for receipt_list in audit.lists]
 
     @property
@@ -43,7 +46,16 @@ class RoutedAudit:
 
     @property
     def keyed(self) -> None:
-        """None, because these tables have no primary key."""
+        """None: not all of these tables have a primary key."""
+
+    def less_keyed(self, receipt: Receipt) -> Receipt:
+        splits = list(receipt.splits)
+        for sink, audit in zip(self._tables, self._audits, strict=False):
+            committed = sink.look(receipt.window) if audit.keyed is not None else None
+            if committed is not None:
+                own = committed.receipt.splits
+                splits = [_less(*pair) for pair in zip(splits, own, strict=True)]
+        return msgspec.structs.replace(receipt, splits=tuple(splits), counts=Counts.total(splits))
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Yields the receipts of all windows. A window whose tables don't agree is unreadable."""
@@ -74,7 +86,7 @@ class RoutedAudit:
                 )
 
     def windows(self) -> set[str]:
-        return set().union(*(audit.windows() for audit in self._audits))
+        return set().union(*(audit.windows() for audit in self._appended))
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         """Returns the sums of the rows and offsets in all tables.
@@ -82,7 +94,7 @@ class RoutedAudit:
         Rows are read only if a message may have rows in two tables.
         """
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
-        for audit in self._audits:
+        for audit in self._appended:
             for split_rows in audit.rows_held(window):
                 by_tp[TopicPartition(split_rows.topic, split_rows.partition)].append(split_rows)
         shared = (
@@ -94,7 +106,7 @@ class RoutedAudit:
         return [_sum_rows(held_rows, offsets.get(tp)) for tp, held_rows in sorted(by_tp.items())]
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        return (batch for audit in self._audits for batch in audit.contents(window))
+        return (batch for audit in self._appended for batch in audit.contents(window))
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         """Restores the receipt of the whole window."""
@@ -107,6 +119,18 @@ class RoutedAudit:
             committed is not None
             and committed.receipt.counts.rows != committed.receipt.counts.valid
         )
+
+
+def _less(split: SplitCounts, own: SplitCounts) -> SplitCounts:
+    """Returns a split's counts without those of one table."""
+    checksum = checksum_text(int(split.checksums.rows, 16) - int(own.checksums.rows, 16))
+    return msgspec.structs.replace(
+        split,
+        valid=split.valid - own.valid,
+        rows=split.rows - own.rows,
+        deletes=split.deletes - own.deletes,
+        checksums=Checksums(checksum, split.checksums.dead),
+    )
 
 
 def _by_key(audit: Audit) -> dict[str, Receipt | Unreadable]:

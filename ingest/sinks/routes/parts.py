@@ -30,6 +30,7 @@ class TableRows(msgspec.Struct, frozen=True):
         messages: number of messages that the rows came from.
         checksum: the checksum of the rows.
         committables: the table's own committables.
+        deletes: number of deletes, in a table with a primary key.
     """
 
     table: str
@@ -37,6 +38,7 @@ class TableRows(msgspec.Struct, frozen=True):
     messages: int
     checksum: Checksum
     committables: tuple[str, ...]
+    deletes: int = 0
 
 
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
@@ -140,12 +142,15 @@ def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | Non
         part: the split's rows in the table; None if it has none.
         base: counts of older rows that stay, in a dead-letter replay.
     """
-    rows, messages, checksum = (
-        (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
+    rows, deletes, messages, checksum = (
+        (0, 0, 0, 0)
+        if part is None
+        else (part.rows, part.deletes, part.messages, int(part.checksum, 16))
     )
     if base is not None:
-        rows, messages, checksum = (
+        rows, deletes, messages, checksum = (
             rows + base.rows,
+            deletes + base.deletes,
             messages + base.valid,
             checksum + int(base.checksums.rows, 16),
         )
@@ -154,7 +159,8 @@ def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | Non
         valid=messages,
         filtered=counts.filtered + counts.valid - messages,
         rows=rows,
-        rows_staged=rows,
+        deletes=deletes,
+        rows_staged=rows + deletes,
         checksums=Checksums(checksum_text(checksum), counts.checksums.dead),
     )
 

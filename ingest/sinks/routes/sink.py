@@ -31,7 +31,6 @@ from __future__ import annotations
 import os
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -47,6 +46,8 @@ from windrow.ingest.ports.sink import (
     AlreadyDone,
     Audit,
     Capabilities,
+    Maintained,
+    Maintenance,
     Outcome,
     ProgressFolder,
     ShowsProgress,
@@ -70,17 +71,16 @@ from windrow.ingest.sinks.routes.parts import (
     to_empty_receipt,
     to_routed,
 )
-from windrow.ingest.sinks.routes.stage import By, RoutedStagerFactory, Router, Rule
+from windrow.ingest.sinks.routes.stage import RoutedStagerFactory, Router
 
 
 class RoutedSink:
     """A sink over several tables (`ports.sink.Sink`).
 
     Args:
-        routed_by: whether rows are routed by a column, a header or the topic.
-        name: the name of the column or header.
-        routes: the tables with their rules. The first rule that takes a row counts.
-        default_sink: the table of all other rows, with the receipts of windows.
+        router: the rules by which rows find their tables.
+        sinks: the tables, in the order of the rules; the last one is that of all other rows,
+            with the receipts of windows.
         rows: the columns of a row without metadata columns, or a function that loads them.
         metadata: names of the metadata columns.
 
@@ -91,22 +91,17 @@ class RoutedSink:
 
     def __init__(
         self,
-        routed_by: By,
-        name: str,
-        routes: Sequence[tuple[Rule, Sink]],
-        default_sink: Sink,
+        router: Router,
+        sinks: Sequence[Sink],
         rows: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str],
     ) -> None:
-        self._router, self._tables = (
-            Router(routed_by, name, tuple(rule for rule, _ in routes)),
-            tuple(sink for _, sink in routes),
-        )
-        self._default_sink, self._load = default_sink, rows
-        self.metadata = dict(metadata)
-        refuse_shared_tables(self._tables, default_sink)
+        self._router, self._load, self.metadata = router, rows, dict(metadata)
+        *tables, self._default_sink = sinks
+        self._tables = tuple(tables)
+        refuse_shared_tables(self._tables, self._default_sink)
         if isinstance(rows, pa.Schema):
-            self._router.check_columns(rows)
+            self._check_columns(rows)
 
     @property
     def _all_sinks(self) -> tuple[Sink, ...]:
@@ -115,8 +110,13 @@ class RoutedSink:
     @cached_property
     def _checked_router(self) -> Router:
         """The router, checked against the rows' columns."""
-        self._router.check_columns(self._load() if callable(self._load) else self._load)
+        self._check_columns(self._load() if callable(self._load) else self._load)
         return self._router
+
+    def _check_columns(self, rows: pa.Schema) -> None:
+        """Checks the rules against the columns that all tables share."""
+        if self._router.keyed is None:
+            self._router.check_columns(rows)
 
     @property
     def identity(self) -> str:
@@ -126,7 +126,8 @@ class RoutedSink:
     @property
     def capabilities(self) -> Capabilities:
         """The promises of this sink: a window is committed to one table after the other."""
-        return Capabilities(atomic="table")
+        keyed = any(self._router.keyed or ())
+        return Capabilities(atomic="table", mode="changes" if keyed else "append")
 
     def is_at(self, identity: str) -> bool:
         return self._default_sink.is_at(identity)
@@ -244,12 +245,8 @@ class RoutedSink:
     def audit(self) -> Audit:
         return RoutedAudit(self._tables, self._default_sink)
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        return [
-            removed
-            for sink in self._all_sinks
-            for removed in sink.sweep(older_than, dry_run=dry_run)
-        ]
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
+        return Maintained.sum(sink.maintain(settings, dry_run=dry_run) for sink in self._all_sinks)
 
     def _commit_to(
         self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], newest: Committed | None

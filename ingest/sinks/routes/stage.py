@@ -16,10 +16,10 @@ from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
-from windrow.ingest.sinks.kit import checksum_text, last_values
+from windrow.ingest.sinks.kit import DELETED, checksum_text, last_values
 from windrow.ingest.sinks.routes.parts import TableRows
 
-By = Literal["column", "header", "topic"]
+By = Literal["column", "header", "topic", "record", "schema_id"]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -63,17 +63,23 @@ class Router(msgspec.Struct, frozen=True):
 
     Attributes:
         routed_by: whether the value is that of a column, that of the last header with the name,
-            or the topic.
+            the topic, the record's name or the schema's id.
         name: the name of the column or header.
         rules: the rules.
+        refuses_others: whether a row, or a message, that no rule takes is refused.
+        keyed: whether each table has a primary key, if the tables have rows of their own; the
+            table of all other rows is last. A row has a struct for each table then
+            (`ingest.formats.routed`). None if all tables take the same rows.
     """
 
     routed_by: By
     name: str
     rules: tuple[Rule, ...]
+    refuses_others: bool = False
+    keyed: tuple[bool, ...] | None = None
 
     def check_columns(self, rows: pa.Schema) -> None:
-        """Checks the rules against the columns of the rows.
+        """Checks that the rows have the column that leads to tables, if one does.
 
         Raises:
             SpecError: there is no such column, or its type can't be used for routing.
@@ -109,13 +115,65 @@ class Router(msgspec.Struct, frozen=True):
         ]
         return chosen
 
+    def tables_of(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
+        """Returns the index of each row's table: that of its struct, or that of its rule."""
+        if self.keyed is None:
+            return self.rules_of(rows, messages)
+        tables = np.full(rows.num_rows, len(self.rules), np.intp)
+        for table in range(len(self.rules)):
+            tables[rows.column(table).is_valid().to_numpy(zero_copy_only=False)] = table
+        return tables
+
+    def table_columns(self, table: int, rows: pa.Schema) -> pa.Schema:
+        """Returns the columns of a table, of those of all rows."""
+        return rows if self.keyed is None else pa.schema(list(rows.field(table).type))
+
+    def in_table(self, table: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows of a table with its columns; a keyed table's with the marks of changes.
+
+        The marks come after the structs of all tables.
+        """
+        if self.keyed is None:
+            return rows
+        own = pa.RecordBatch.from_struct_array(rows.column(table))
+        marks = range(len(self.keyed), rows.num_columns if self.keyed[table] else 0)
+        return pa.RecordBatch.from_arrays(
+            [*own.columns, *(rows.column(mark) for mark in marks)],
+            [*own.schema.names, *(rows.schema.names[mark] for mark in marks)],
+        )
+
+    def refuse_unrouted(self, tables: npt.NDArray[np.intp], messages: pa.RecordBatch) -> None:
+        """Refuses rows that no rule takes, if the spec says so.
+
+        Args:
+            tables: the index of each row's table, as `tables_of` returns it.
+            messages: the message of each row.
+
+        Raises:
+            UnstorableRowsError: there are such rows.
+        """
+        unrouted = np.flatnonzero(tables == len(self.rules))
+        if self.refuses_others and len(unrouted):
+            topic, partition, offset = (
+                messages[name][unrouted[0]].as_py() for name in ("topic", "partition", "offset")
+            )
+            raise UnstorableRowsError(
+                "No table takes a row with this value",
+                "stage",
+                "Nothing was committed. Change sink.tables, or have a step change such rows.",
+                topic,
+                partition,
+                offset,
+                unrouted.tolist(),
+            )
+
     def _values(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
         if self.routed_by == "topic":
             return messages["topic"].cast(pa.string())
         return (
-            rows[self.name].cast(pa.string())
-            if self.routed_by == "column"
-            else last_values(messages["headers"], self.name)
+            last_values(messages["headers"], self.name)
+            if self.routed_by == "header"
+            else rows[self.name].cast(pa.string())
         )
 
 
@@ -160,20 +218,26 @@ class RoutedStager:
 
     def __init__(self, router: Router, tables: Sequence[tuple[str, Stager]]) -> None:
         self._router, self._tables = router, tables
-        self._messages = [0] * len(tables)
+        self._messages, self._deletes = [0] * len(tables), [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         """Stages rows, after all tables have checked their rows."""
         if not rows.num_rows:
             return
-        tables = self._router.rules_of(rows, messages)
-        parts = parts_by_table(tables, rows, messages)
+        tables = self._router.tables_of(rows, messages)
+        self._router.refuse_unrouted(tables, messages)
+        parts = [
+            (table, self._router.in_table(table, table_rows), table_messages)
+            for table, table_rows, table_messages in parts_by_table(tables, rows, messages)
+        ]
         for take in [
             self._ready(np.flatnonzero(tables == table), self._tables[table][1], *part)
             for table, *part in parts
         ]:
             take()
-        for table, _, part_messages in parts:
+        for table, part_rows, part_messages in parts:
+            if DELETED in part_rows.schema.names:
+                self._deletes[table] += part_rows[DELETED].true_count
             offsets = part_messages["offset"].to_numpy()
             # The rows of one message are never in two batches.
             self._messages[table] += int(np.count_nonzero(np.diff(offsets))) + 1
@@ -205,8 +269,17 @@ class RoutedStager:
         """Finishes all stagers; returns a committable for each table that has rows."""
         done = [stager.finish() for _, stager in self._tables]
         parts = [
-            TableRows(name, staging.rows, messages, staging.checksum, staging.committables)
-            for (name, _), staging, messages in zip(self._tables, done, self._messages, strict=True)
+            TableRows(
+                name,
+                staging.rows - deletes,
+                messages,
+                staging.checksum,
+                staging.committables,
+                deletes,
+            )
+            for (name, _), staging, messages, deletes in zip(
+                self._tables, done, self._messages, self._deletes, strict=True
+            )
             if staging.rows
         ]
         rows_checksum = checksum_text(sum(int(staging.checksum, 16) for staging in done))

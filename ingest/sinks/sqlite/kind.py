@@ -50,6 +50,10 @@ class SqliteSection(SinkSection):
         Text, AfterValidator(_table), Values("a name of letters, digits and underscores")
     ] = Field(description="The table in it. Dead letters go to `<table>_dead`.")
 
+    @property
+    def only_sweeps(self) -> bool:
+        return True
+
     def location(self, folder: Path) -> str:
         """Returns the file's path, a `#`, and the table's name."""
         return f"{absolute(self.path, folder)}#{self.table}"

@@ -31,18 +31,30 @@ Other marks prove nothing by themselves:
 - `clamped`: a mark that was moved down to a settled upper neighbour needs no proof of its
   own, because the neighbour's higher label counts anyway. A mark that was moved up to its
   lower neighbour may have been the end of the log.
+
+All of that is by the broker's timestamps, which cut the log. With `window.event_delay` windows
+are complete by event time instead:
+
+- A topic-partition's event watermark is the latest event time in its committed windows. An
+  event time after the end of the window that holds it proves nothing.
+- The pipeline's event watermark is the lowest one of its topic-partitions, as each window of a
+  series without a gap raises it. With `idle: exempt` a topic-partition without an event time
+  in a window counts as done up to that window's end.
+- A window is complete once its series has an event watermark of its end + `event_delay`. It is
+  late once windows after that one hold messages of its hours.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicPartition
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 
 State = Literal["open", "complete", "late"]
@@ -56,17 +68,32 @@ State = Literal["open", "complete", "late"]
 Idle = Literal["wait", "exempt"]
 
 
+class EventTime(msgspec.Struct, frozen=True):
+    """How windows are complete by event time.
+
+    Attributes:
+        column: the column with the event times; receipts that count by another one, or by the
+            broker's timestamps, prove nothing, and their late messages don't count.
+        delay: how far event times must have passed a window's end.
+    """
+
+    column: str
+    delay: timedelta
+
+
 class WindowState(msgspec.Struct, frozen=True):
     """The state of a committed window, as all boundaries and receipts show it now.
 
     Attributes:
         state: see `State`.
         watermark: the pipeline's watermark.
-        late: the number of messages in this window with timestamps before its hours.
-        early: the number of messages in this window with timestamps after its hours.
-        late_elsewhere: the number of messages in later windows with timestamps in this
-            window's hours. A receipt may count an old window together with all windows
-            before it; then this number includes those.
+        late: the number of messages in this window with times before its hours.
+        early: the number of messages in this window with times after its hours.
+        late_elsewhere: the number of messages in later windows with times in this window's
+            hours. A receipt may count an old window together with all windows before it; then
+            this number includes those. By event time, only windows after the one that
+            completed this window are counted.
+        event_watermark: the event watermark of the window's series.
     """
 
     state: State
@@ -74,6 +101,7 @@ class WindowState(msgspec.Struct, frozen=True):
     late: int
     early: int
     late_elsewhere: int
+    event_watermark: datetime | None = None
 
 
 class Completeness(msgspec.Struct, frozen=True):
@@ -82,13 +110,18 @@ class Completeness(msgspec.Struct, frozen=True):
     Attributes:
         watermark: None if no label is proven.
         holding: the topic-partitions that have to pass the watermark before it rises;
-            empty if the watermark is at the newest boundary.
+            empty if the watermark is at the newest boundary. By event time, those that have to
+            pass the event watermark.
         windows: the state of each committed window, by the window's key.
+        event_time: the column by which windows are complete; None: by the broker's timestamps.
+        event_watermark: the event watermark of the newest window.
     """
 
     watermark: datetime | None
     holding: tuple[TopicPartition, ...]
     windows: dict[str, WindowState]
+    event_time: str | None = None
+    event_watermark: datetime | None = None
 
 
 def assess(
@@ -96,6 +129,7 @@ def assess(
     receipts: Sequence[Receipt],
     append_time: frozenset[str],
     idle: Idle,
+    event_time: EventTime | None = None,
 ) -> Completeness:
     """Returns how complete each committed window is.
 
@@ -110,8 +144,11 @@ def assess(
         append_time: the topics whose messages the broker stamps
             (`TopicInfo.append_time`).
         idle: "wait" or "exempt", for a topic-partition that ends before the label.
+        event_time: how windows are complete by event time; None: by the broker's timestamps.
     """
     watermark, holding = _watermark(boundaries, _settled_since(receipts), append_time, idle)
+    if event_time is not None:
+        return _assess_events(watermark, receipts, idle, event_time)
     elsewhere = _late_elsewhere(receipts)
     windows = {}
     for receipt in receipts:
@@ -136,7 +173,7 @@ def _settled_since(receipts: Iterable[Receipt]) -> set[tuple[TopicPartition, Lab
         for split in receipt.splits:
             window_start = TopicPartition(split.topic, split.partition), receipt.window.start
             read[window_start] += split.read
-            late[window_start] += split.late
+            late[window_start] += split.stamped_late
     return {
         window_start
         for window_start, count in read.items()
@@ -195,10 +232,111 @@ def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:
     )
 
 
-def _late_elsewhere(receipts: Iterable[Receipt]) -> Counter[str]:
-    """Counts the late messages in later windows, by the key of the window of their hours."""
+def _late_elsewhere(
+    receipts: Iterable[Receipt], completed_by: Mapping[str, Window] | None = None
+) -> Counter[str]:
+    """Counts the late messages in later windows, by the key of the window of their hours.
+
+    Args:
+        receipts: the receipts of the later windows.
+        completed_by: the window that completed each window; only messages in windows after it
+            are counted. None counts all.
+    """
     late = Counter[str]()
     for receipt in receipts:
         for split in receipt.splits:
-            late.update(dict(split.late_by))
+            for key, count in split.late_by:
+                if completed_by is None or (
+                    key in completed_by and completed_by[key] < receipt.window
+                ):
+                    late[key] += count
     return late
+
+
+def _assess_events(
+    watermark: datetime | None, receipts: Iterable[Receipt], idle: Idle, event_time: EventTime
+) -> Completeness:
+    """Returns how complete each committed window is by event time."""
+    in_time = [receipt for receipt in receipts if receipt.window.span is not None]
+    ascending = sorted(in_time, key=lambda receipt: receipt.window)
+    completed_by = dict[str, Window]()
+    event_watermarks = dict[str, datetime | None]()
+    event_watermark, holding = None, dict[TopicPartition, datetime | None]()
+    for series in _without_gaps(ascending):
+        reached, event_watermark = dict[TopicPartition, datetime](), None
+        open_windows = deque[Window]()
+        for receipt in series:
+            holding = _reached_events(receipt, reached, idle, event_time.column)
+            assert receipt.window.span is not None
+            least = least_passed(holding.values(), receipt.window.span[1])
+            event_watermark = max(filter(None, (event_watermark, least)), default=None)
+            open_windows.append(receipt.window)
+            while open_windows and _is_passed(open_windows[0], event_watermark, event_time.delay):
+                completed_by[open_windows.popleft().key] = receipt.window
+        event_watermarks |= dict.fromkeys((r.window.key for r in series), event_watermark)
+    by_column = (receipt for receipt in ascending if receipt.event_time == event_time.column)
+    late = _late_elsewhere(by_column, completed_by)
+    windows = {}
+    for receipt in ascending:
+        key, counts = receipt.window.key, receipt.counts
+        state: State = "open" if key not in completed_by else "late" if late[key] else "complete"
+        windows[key] = WindowState(
+            state, watermark, counts.late, counts.early, late[key], event_watermarks[key]
+        )
+    return Completeness(
+        watermark,
+        tuple(
+            tp
+            for tp, event in holding.items()
+            if event is None or (event_watermark is not None and event <= event_watermark)
+        ),
+        windows,
+        event_time.column,
+        event_watermark,
+    )
+
+
+def _without_gaps(ascending: Iterable[Receipt]) -> list[list[Receipt]]:
+    """Returns the series of windows of which each begins at the end of the one before."""
+    all_series: list[list[Receipt]] = []
+    for receipt in ascending:
+        if not all_series or all_series[-1][-1].window.end != receipt.window.start:
+            all_series.append([])
+        all_series[-1].append(receipt)
+    return all_series
+
+
+def _reached_events(
+    receipt: Receipt, reached: dict[TopicPartition, datetime], idle: Idle, column: str
+) -> dict[TopicPartition, datetime | None]:
+    """Adds a window's event times to those of the windows before it.
+
+    Args:
+        receipt: the window's receipt.
+        reached: the latest event time of each topic-partition; it is changed.
+        idle: see `assess`.
+        column: the column of the event times.
+
+    Returns:
+        The latest event time of each topic-partition that isn't exempt.
+    """
+    events = dict[TopicPartition, datetime]()
+    is_known = receipt.event_time == column
+    for split in receipt.splits if is_known else ():
+        if split.latest_event is not None:
+            tp = TopicPartition(split.topic, split.partition)
+            events[tp] = max(split.latest_event, events.get(tp, split.latest_event))
+    reached |= {tp: max(event, reached.get(tp, event)) for tp, event in events.items()}
+    return {
+        mark.tp: reached.get(mark.tp)
+        for mark in receipt.plan.stop.marks
+        if mark.origin != "removed" and (mark.tp in events or idle == "wait" or not is_known)
+    }
+
+
+def _is_passed(window: Window, event_watermark: datetime | None, delay: timedelta) -> bool:
+    return (
+        event_watermark is not None
+        and isinstance(window.end, datetime)
+        and event_watermark >= window.end + delay
+    )

@@ -208,7 +208,7 @@ class Cursor:
                 "Nothing was committed. Look at this offset with Kafka's own tools.",
                 self._split.topic,
                 self._split.partition,
-                self.position,
+                max(self.position, offset),
             )
         return 0
 

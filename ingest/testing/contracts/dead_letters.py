@@ -12,6 +12,7 @@ from windrow.ingest.errors import GridError, OwnerError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 from windrow.ingest.testing.contracts.windows import staged_receipt, window
+from windrow.ingest.testing.contracts.with_dead_letters import swept
 
 
 class DeadLettersContract(SinkUnderTest):
@@ -89,6 +90,26 @@ class DeadLettersContract(SinkUnderTest):
             7,
         )
 
+    def test_expired_dead_letters_are_gone(self, sink: Any) -> None:
+        """Expired dead letters of a window are removed and noted, and the window stays committed.
+
+        Dead letters that a later attempt leaves stay, and so do those of other windows.
+        """
+        for number in (0, 1):
+            self.commit(sink, number)
+        store = sink.dead_letters
+        assert not store.is_expired(window(0), "a1")
+        assert [store.expire(window(0), attempt) for attempt in ("a1", "a1")] == [True, True]
+        fresh = self.reopen(sink)
+        assert [fresh.dead_letters.is_expired(window(n), "a1") for n in (0, 1)] == [True, False]
+        assert [fresh.read_dead(window(n)).num_rows for n in (0, 1)] == [0, 2]
+        assert fresh.look(window(0)) is not None
+        later, files = staged_receipt(fresh, 1, 1, "later")
+        fresh.commit_dead(later.plan, "later", files)
+        assert not fresh.dead_letters.expire(window(1), "a1")
+        assert not fresh.dead_letters.is_expired(window(1), "a1")
+        assert fresh.dead_letters.count(window(1), "a1") == later.counts.dead
+
     def test_refused_attempts_of_some_windows(self, sink: Any) -> None:
         """Only uncommitted windows among the requested windows are returned."""
         for number in (0, 1):
@@ -132,5 +153,5 @@ class DeadLettersContract(SinkUnderTest):
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:
         """A sweep never removes committed dead letters."""
         self.commit(sink, 0)
-        assert sink.dead_letters.sweep(timedelta(hours=1)) == []
+        assert swept(sink.dead_letters, timedelta(hours=1)) == []
         assert sink.read_dead(window(0)).num_rows == 2

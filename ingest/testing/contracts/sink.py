@@ -15,7 +15,7 @@ import pytest
 from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt, Staging
+from windrow.ingest.model.receipt import Committed, Counts, DeadReplay, Receipt, Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from windrow.ingest.testing.contracts.commit_hooks import each_line
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
@@ -63,6 +63,25 @@ class CommitContract(SinkUnderTest):
         assert self.reopen(sink).look(window(0)) == outcome.committed
         assert as_proposed(outcome.committed.receipt) == new_receipt
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+
+    def test_receipts_say_by_which_times_they_count(self, sink: Any) -> None:
+        """Windows that count late messages by an event time follow one that counts by the broker's
+        timestamps. The table takes both, and returns each receipt as it was written.
+        """
+        by_stamp = self.commit(sink, 0).committed.receipt
+        new_receipt, staged = staged_receipt(sink, 1)
+        late = {"late": 2, "late_by": ((window(0).key, 2),), "late_stamps": 1}
+        splits = tuple(
+            msgspec.structs.replace(counts, **late, latest_event=window(1).start)
+            for counts in new_receipt.splits
+        )
+        new_receipt = msgspec.structs.replace(
+            new_receipt, splits=splits, counts=Counts.total(splits), event_time="created_at"
+        )
+        assert isinstance(sink.commit(new_receipt, staged), Done)
+        first, second = (committed.receipt for committed in self.reopen(sink).receipts())
+        assert (first.event_time, as_proposed(second)) == (None, new_receipt)
+        assert first == by_stamp
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
         """`looks` returns the same as single calls of `look`, in the requested order; None for

@@ -71,6 +71,7 @@ class SinkMetadataContract(SinkUnderTest):
             "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
             "leader-epoch": 7,
             "key": None,
+            "value": b"v1",
             "value-size": 2,
             "attempt": "a1",
             "window": window(0).key,

@@ -12,7 +12,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
-from windrow.ingest.ports.sink import Sink
+from windrow.ingest.ports.sink import Maintenance, Sink
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS
 
 OWNER = TableOwner("orders", "ledger-1", "hourly")
@@ -42,6 +42,11 @@ def read_dead(
     return store.read(window, attempt, limit)
 
 
+def swept(table: Sink | DeadLetters, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+    """Maintains a table, but joins and expires nothing; returns the URIs of removed files."""
+    return [*table.maintain(Maintenance(older_than), dry_run=dry_run).removed_files]
+
+
 class WithDeadLetters:
     """A mixin for a sink class: it does the steps of a run on sink and dead letters.
 
@@ -67,5 +72,10 @@ class WithDeadLetters:
         committed = {c.receipt.window for c in self.receipts()}  # type: ignore[attr-defined]
         return refused_attempts(self.dead_letters, committed, None)
 
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """Removes staged files of the sink alone; returns their URIs."""
+        return swept(self, older_than, dry_run=dry_run)  # type: ignore[arg-type]
+
     def sweep_both(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
-        return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]
+        """Removes staged files of the sink and of the dead letters; returns their URIs."""
+        return [*self.sweep(older_than), *swept(self.dead_letters, older_than)]

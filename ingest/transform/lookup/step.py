@@ -28,7 +28,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
-from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
+from windrow.ingest.ports.lookup import MOST_BYTES, PIN_ANEW, Answers, Ask, LookupSource, version_of
 from windrow.ingest.ports.transform import Apply, ColumnSource, Transform
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.columns import Column, Columns
@@ -38,11 +38,6 @@ from windrow.ingest.transform.step_rows import (
     mark_unavailable,
     refuse_unanswerable,
     unavailable_rows,
-)
-
-_PINNED = (
-    " The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
-    " fresh_lookups: true) it is pinned anew, to the newest one."
 )
 
 
@@ -213,7 +208,7 @@ class LookupStep:
         try:
             return self._apply(decoded, messages)
         except RefusedError as error:
-            error.advice += _PINNED if lookup.source.repeats else ""
+            error.advice += PIN_ANEW if lookup.source.repeats else ""
             raise
 
     def _apply(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:

@@ -173,7 +173,11 @@ class Sql:
         Raises:
             SpecError: DuckDB can't compute a column, or no table can have its type.
         """
-        more = [pa.field(n, TYPES[kind]) for kind, n in self.metadata if n not in schema.names]
+        more = [
+            pa.field(name, TYPES.get(kind, pa.string()))
+            for kind, name in self.metadata
+            if name not in schema.names
+        ]
         # only the columns that the parsed query reads: DuckDB must find no other column
         read = [f for f in (*schema, *more) if f.name in select.reads]
         empty = pa.schema([*read, pa.field(ROW_NUMBER, pa.int64())]).empty_table()

@@ -69,14 +69,13 @@ def _broken_by_comparison(result: Result) -> Iterator[str]:
                     f"{result.part}: a worker takes {more_mb:.0f} MB more than {side.does} (limit"
                     f" {limit:.0f} MB)"
                 )
-    peak, limit_ratio = _worker(ours), WORKER_MB.get(result.part)
-    if limit_ratio and peak > limit_ratio:
-        yield f"{result.part}: a worker took {peak:.0f} MB (limit {limit_ratio:.0f} MB)"
+    if (limit := WORKER_MB.get(result.part)) and (peak := _worker(ours)) > limit:
+        yield f"{result.part}: a worker took {peak:.0f} MB (limit {limit:.0f} MB)"
 
 
 def _worker(side: Measured) -> float:
     """Returns the peak memory of a Python worker, in MB."""
-    return max((run.peaks.get("worker", 0.0) for run in side.runs), default=0.0)
+    return max((run.peaks["worker"] for run in side.runs), default=0.0)
 
 
 def _broken_by_growth(result: Growth) -> Iterator[str]:

@@ -90,9 +90,12 @@ class Meter:
 
 
 def _kind(process: psutil.Process) -> str:
-    """Returns the name of a process's kind in a table."""
+    """Returns the name of a process's kind in a table.
+
+    Spark names its worker's module to each daemon, its own and windrow's.
+    """
     words = process.cmdline()
-    if "pyspark.daemon" in words:
+    if "pyspark.worker" in words:
         return "worker"
     return "Java" if words[:1] and Path(words[0]).name == "java" else "process"
 

@@ -152,4 +152,4 @@ def _point(
         )
         job = Job(bootstrap, topic, SMALL, grown.messages, program.out, more=grown.more)
         run = program.run(side.instructions(job), grown.rows, expected=grown.rows, written=written)
-    return Point(size, run.seconds, run.cpu_seconds, run.peaks.get("worker", 0.0))
+    return Point(size, run.seconds, run.cpu_seconds, run.peaks["worker"])

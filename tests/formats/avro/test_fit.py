@@ -19,8 +19,9 @@ from tests.formats.avro.models import FLAT
 from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.decoder import AvroEncoding, AvroPass
-from windrow.ingest.formats.avro.fit import check
+from windrow.ingest.formats.avro.fit import check, ignored_fields
 from windrow.ingest.formats.avro.given import GivenSchema
+from windrow.ingest.formats.avro.resolve import resolve_schema
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import RowDecoder
@@ -32,6 +33,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.user_code import ModelReference
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+BIG = {"type": "bytes", "logicalType": "big-decimal"}
 VARIABLE = {
     "type": "record",
     "name": "io.debezium.data.VariableScaleDecimal",
@@ -44,6 +46,9 @@ PLACE = {
     "name": "P",
     "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}],
 }
+MEMBERS = ["null", "string", "long", {"type": "array", "items": "int"}, PLACE]
+EITHER = pa.struct([("string", pa.string()), ("long", pa.int64())])
+"""A union of several kinds, and a struct of two of its members."""
 
 
 def logical(kind: str, logical_type: str, **more: Any) -> dict[str, Any]:
@@ -111,6 +116,8 @@ def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None
 @pytest.mark.parametrize(
     ("kind", "column", "epoch", "says"),
     [
+        (MEMBERS, pa.struct([("string", pa.int64())]), None, "a.string: string can't become int64"),
+        (MEMBERS, pa.struct([("string", pa.string()), ("x", pa.int64())]), None, "a: string can't"),
         ("null", pa.string(), None, "a: null can't become string"),
         (["null"], pa.string(), None, "a: the field is always null"),
         ("string", pa.int64(), None, "a: string can't become int64"),
@@ -297,6 +304,14 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
         (VARIABLE, pa.decimal128(20, 4), varint(-(1 << 31)) + text(b"\x01"), "out_of_range"),
         (VARIABLE, pa.decimal128(20, 4), varint((1 << 31) - 1) + text(b"\x00"), Decimal("0.0000")),
         (VARIABLE, pa.decimal128(20, 4), varint(2) + text(b""), "not_avro"),
+        # Bytes of BigDecimalConversion in Avro for Java 1.12.0: 12.50, -0.001 and 1E+3.
+        (BIG, pa.decimal128(20, 4), bytes.fromhex("080404e204"), Decimal("12.5000")),
+        (BIG, pa.decimal128(20, 4), bytes.fromhex("0602ff06"), Decimal("-0.0010")),
+        (BIG, pa.decimal128(20, 4), bytes.fromhex("06020105"), Decimal("1000.0000")),
+        (BIG, pa.decimal128(20, 2), bytes.fromhex("0602ff06"), "out_of_range"),
+        (BIG, pa.decimal128(20, 4), bytes.fromhex("0602ff0600"), "not_avro"),
+        (BIG, pa.decimal128(20, 4), bytes.fromhex("0802ff06"), "not_avro"),
+        (BIG, pa.binary(), bytes.fromhex("0602ff06"), bytes.fromhex("02ff06")),
         (
             named("bytes", f"{CONNECT}.Decimal", scale="2"),
             pa.decimal128(9, 2),
@@ -354,6 +369,25 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
             items(text("a") + varint(7)),
             {"m": [{"key": "a", "value": 7}]},
         ),
+        (MEMBERS, EITHER, varint(0), None),
+        (MEMBERS, EITHER, varint(1) + text("a"), {"string": "a"}),
+        (MEMBERS, EITHER, varint(2) + varint(7), {"long": 7}),
+        (MEMBERS, EITHER, varint(3) + items(varint(1)), {}),
+        (MEMBERS, EITHER, varint(4) + varint(1) + text("y"), {}),
+        (MEMBERS, EITHER, varint(5), "not_avro"),
+        (MEMBERS, EITHER, varint(1) + text(b"\xff"), "invalid_utf8"),
+        (
+            MEMBERS,
+            pa.struct([("array", pa.list_(pa.int32())), ("P", pa.struct([("y", pa.string())]))]),
+            varint(4) + varint(1) + text("y"),
+            {"P": {"y": "y"}},
+        ),
+        (
+            {"type": "array", "items": MEMBERS},
+            pa.list_(EITHER),
+            items(varint(2) + varint(7), varint(0), varint(1) + text("a")),
+            [{"long": 7}, None, {"string": "a"}],
+        ),
         (
             {"type": "array", "items": DECIMAL},
             pa.list_(pa.decimal128(9, 4)),
@@ -388,6 +422,27 @@ def test_a_stated_unit_counts() -> None:
     """The schema's unit overrides the `epoch` of the column."""
     parsed = schema(logical("long", "timestamp-millis"))
     assert StrictAvro(parsed, columns(TIMESTAMP, "us")).decode(varint(5)) == [5_000]
+
+
+def test_members_without_a_column_are_told() -> None:
+    """The members that a struct leaves out are named as ignored, and fields inside one, too."""
+    column = pa.struct([("string", pa.string()), ("P", pa.struct([("y", pa.string())]))])
+    assert ignored_fields(schema(MEMBERS), columns(column)) == ("a.long", "a.array", "a.P.x")
+
+
+def test_members_of_a_record_that_is_resolved() -> None:
+    """By a registry, a member that lacks a field of its struct has null there."""
+    place = pa.struct([("y", pa.string()), ("z", pa.int64())])
+    wanted = columns(pa.struct([("P", place), ("long", pa.int64())]))
+    resolved = resolve_schema(schema(MEMBERS), wanted)
+    values = [varint(4) + varint(1) + text("b"), varint(2) + varint(7)]
+    decoded = machine_of(resolved, wanted).decode(pa.array(values, pa.binary()), "dead")
+    rows = [{"P": {"y": "b", "z": None}, "long": None}, {"P": None, "long": 7}]
+    assert decoded.rows.column(0).to_pylist() == rows
+    assert [StrictAvro(resolved, wanted).decode(value)[0] for value in values] == [
+        {"P": {"y": "b"}},
+        {"long": 7},
+    ]
 
 
 @pytest.mark.parametrize("kind", [DECIMAL, named("string", f"{DEBEZIUM}.ZonedTimestamp")], ids=str)

@@ -75,6 +75,13 @@ class Part(pa.DataFrameModel):
     name: pl.String = pa.Field(nullable=True)
 
 
+class Document(pa.DataFrameModel):
+    """Documents of MongoDB."""
+
+    id: pl.String
+    document: pl.String
+
+
 class Debtor(pa.DataFrameModel):
     """A table that a Debezium connector writes in Avro."""
 

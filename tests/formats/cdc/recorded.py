@@ -9,6 +9,10 @@ JsonConverter (4.3.0) without schemas wrote the same events in JSON. The magic b
 1, 2, ... before the bytes are Confluent's wire format.
 
 A line of `recorded.jsonl` is a mode with its schemas, or an event of the mode.
+
+`flattened.jsonl` has the events of the table in the mode `adaptive` once more, behind
+ExtractNewRecordState (3.6.1), for three of its modes of deletions. Some lines also have the
+value with its schema beside it.
 """
 
 from __future__ import annotations
@@ -31,12 +35,16 @@ class Event:
         key: the message's key in Avro; None if it has none.
         value: the message's value in Avro; None for a tombstone.
         document: the same value as a JSON document.
+        json_key: the same key as a JSON document.
+        with_schema: the same JSON document with its schema beside it, if it was recorded.
     """
 
     topic: str
     key: bytes | None
     value: bytes | None
     document: dict[str, Any] | None
+    json_key: dict[str, Any] | None = None
+    with_schema: dict[str, Any] | None = None
 
     @property
     def json(self) -> bytes | None:
@@ -52,9 +60,9 @@ class Recording:
     events: list[Event]
 
 
-def _recordings() -> dict[str, Recording]:
+def _recordings(name: str) -> dict[str, Recording]:
     recordings: dict[str, Recording] = {}
-    for line in (Path(__file__).parent / "recorded.jsonl").read_text().splitlines():
+    for line in (Path(__file__).parent / name).read_text().splitlines():
         part = json.loads(line)
         if "schemas" in part:
             schemas = (
@@ -66,9 +74,12 @@ def _recordings() -> dict[str, Recording]:
         key, value = (
             None if part[name] is None else bytes.fromhex(part[name]) for name in ("key", "value")
         )
-        event = Event(part["topic"], key, value, part["json"])
+        event = Event(
+            part["topic"], key, value, part["json"], part["json_key"], part.get("with_schema")
+        )
         recordings[part["mode"]].events.append(event)
     return recordings
 
 
-RECORDINGS = _recordings()
+RECORDINGS = _recordings("recorded.jsonl")
+FLATTENED = _recordings("flattened.jsonl")

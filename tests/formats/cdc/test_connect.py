@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.cdc.arrays import nest_columns
-from windrow.ingest.formats.cdc.connect import ConnectEncoding
+from windrow.ingest.formats.json.connect import ConnectEncoding
 from windrow.ingest.formats.shared.json_dialects import Reading
+from windrow.ingest.formats.shared.nesting import nest_columns
 from windrow.ingest.schema.columns import Column
 
 CONNECT, DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."

@@ -267,8 +267,9 @@ def test_reasons_say_where() -> None:
     )
     assert (
         details["row that is a text, as MongoDB's"]
-        == "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState"
-        " unwrap them, and take json - at $.after"
+        == "Expected a row, got a text, as events of MongoDB have it: take the text as a column"
+        " (decode.envelope: {document: after}), or have ExtractNewDocumentState unwrap it"
+        " - at $.after"
     )
     assert (
         details["a row of another table"]

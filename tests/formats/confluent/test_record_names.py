@@ -16,6 +16,7 @@ from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.formats.confluent.kind import JsonSchemaConfluentSection
 from windrow.ingest.formats.confluent.payloads import AvroPayloads, ProtobufPayloads
 from windrow.ingest.formats.confluent.record_names import messages_in
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -231,6 +232,21 @@ def test_columns_that_say_the_schema(tmp_path: Path) -> None:
             model=ModelReference("models.py:Only", tmp_path),
             written_with=(("kind", "record"),),
         ).columns
+
+
+def test_a_column_that_says_the_id_of_a_json_schema(tmp_path: Path) -> None:
+    """A document of JSON Schema has no record, but a column can hold its schema's id."""
+    (tmp_path / "models.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n   "
+        " id: pl.Int64\n    schema_id: pl.String\n"
+    )
+    section = JsonSchemaConfluentSection.model_validate(
+        {"schema": "models.py:Event", "written_with": {"schema_id": "schema_id"}}
+    )
+    batch = decoded(
+        section.decoder(tmp_path), framed(7, b'{"id": 1}'), framed(8, b'{"id": 2}'), b"{}"
+    )
+    assert batch.rows.to_pylist() == [{"id": 1, "schema_id": "7"}, {"id": 2, "schema_id": "8"}]
 
 
 PROTO = """\

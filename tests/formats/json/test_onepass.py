@@ -45,6 +45,7 @@ class Both(onepass.Both):
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.cut = list[bool]()
         reading = replace(reading, unknown=unknown)
+        columns = columns.with_rest() if unknown == "keep" else columns
         super().__init__(columns, JsonPass(columns, reading), StrictJson(columns, reading))
 
     def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
@@ -65,7 +66,8 @@ class Both(onepass.Both):
         return truth
 
 
-WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
+UNKNOWN: tuple[Unknown, ...] = ("ignore", "keep", "dead")
+WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in UNKNOWN}
 
 
 def both_of(kind: pa.DataType, epoch: str | None = None) -> Both:
@@ -73,7 +75,7 @@ def both_of(kind: pa.DataType, epoch: str | None = None) -> Both:
     return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
 
 
-@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+@pytest.mark.parametrize("unknown", UNKNOWN)
 @pytest.mark.parametrize("seed", range(3))
 def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
     """The compiled pass takes no document that the strict decoder refuses, and nearly all rows.
@@ -94,7 +96,7 @@ def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
     fast = rows = 0
     for _ in range(DOCUMENTS // 100):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
-        both = Both(columns, dice.choice(("ignore", "dead")))
+        both = Both(columns, dice.choice(UNKNOWN))
         whole_documents = [schemas.document(dice, columns) for _ in range(50)]
         counts = both.compare(
             dice.sample(

@@ -9,6 +9,7 @@ import pytest
 from windrow.ingest.formats.cdc.kind import (
     CanalJsonSection,
     DebeziumJsonSection,
+    DmsJsonSection,
     MaxwellJsonSection,
 )
 from windrow.ingest.formats.confluent.kind import JsonSchemaConfluentSection
@@ -33,6 +34,7 @@ from windrow.ingest.formats.shared.json_dialects import (
         (DebeziumJsonSection, DEBEZIUM),
         (CanalJsonSection, CANAL),
         (MaxwellJsonSection, MAXWELL),
+        (DmsJsonSection, EXACT),
     ],
 )
 def test_without_options_a_format_has_its_dialect(section: Any, dialect: Reading) -> None:

@@ -72,8 +72,17 @@ def value(column: pa.Field, offset: int) -> Any:
         return datetime(2026, 1, 1, tzinfo=None if kind.tz is None else UTC) + timedelta(
             microseconds=offset
         )
+    if pa.types.is_list(kind):
+        return [value(kind.value_field, offset)]
+    if pa.types.is_map(kind):
+        return [("a key", value(kind.item_field, offset))]
     assert pa.types.is_string(kind)
     return f"s{offset}"
+
+
+def _as_entries(value: Any) -> Any:
+    """Returns a map as a list of entries, as most readers do; other values are unchanged."""
+    return list(value.items()) if isinstance(value, dict) else value
 
 
 def row_of(schema: pa.Schema, partition: int, offset: int) -> Row:
@@ -167,7 +176,7 @@ class Evolving:
         """
         names = [f.name for f in self.columns()]
         must = {
-            position: {name: row.get(name) for name in names}
+            position: {name: _as_entries(row.get(name)) for name in names}
             for position, row in self.expected_rows().items()
         }
         mistakes = [
@@ -218,7 +227,9 @@ class Evolving:
         for reader, read in readers.items():
             rows = read()
             row_by_position = {
-                (row["_partition"], row["_offset"]): {name: row.get(name) for name in names}
+                (row["_partition"], row["_offset"]): {
+                    name: _as_entries(row.get(name)) for name in names
+                }
                 for row in rows
             }
             assert len(row_by_position) == len(rows), f"{reader} sees a row twice"

@@ -9,19 +9,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from tests.sinks.world import sort_if_joined
 from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:
     """Returns a Delta table's rows, one Arrow table per data file, in the file's order."""
-    actions = pa.table(DeltaTable(uri).get_add_actions()).to_pylist()
+    table = DeltaTable(uri)
+    actions = pa.table(table.get_add_actions()).to_pylist()
+    column = table.metadata().partition_columns[0]  # the window's
     files, pieces = Place(uri).filesystem(), []
     for action in actions:
         with files.open_input_file(unquote(action["path"])) as source:
-            table = pq.ParquetFile(source).read()
-        ((column, key),) = action["partition"].items()
-        pieces.append(table.append_column(column, pa.repeat(key, table.num_rows)))
+            rows = sort_if_joined(action["path"], pq.ParquetFile(source).read())
+        key = action["partition"][column]
+        pieces.append(rows.append_column(column, pa.repeat(key, rows.num_rows)))
     return pieces
 
 

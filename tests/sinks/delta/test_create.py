@@ -26,7 +26,7 @@ from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable, try_writing
 from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
@@ -278,22 +278,22 @@ def denied(*_: object, **__: object) -> None:
 
 
 def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names user, folder and the folder's owner.
-
-    The probe creates nothing, and of object stores only S3 is asked.
-    """
+    """The error names user, folder and owner. Neither the check nor the trial leaves a file."""
     path = tmp_path / "lake" / "things"
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
+        try_writing(fine)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr("windrow.ingest.sinks.kit.files.write_check.TemporaryFile", denied)
-    refuse_unwritable("gs://lake/things")
+    monkeypatch.setattr(os, "access", lambda *_: False)
     me = getpwuid(os.geteuid()).pw_name
-    with pytest.raises(
-        SpecError,
-        match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path",
-    ):
-        refuse_unwritable(str(path))
+    for check in (refuse_unwritable, try_writing):
+        check("gs://lake/things")
+        with pytest.raises(
+            SpecError,
+            match=f"{me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path",
+        ):
+            check(str(path))
     monkeypatch.setattr(DeltaTable, "create", denied)
     with pytest.raises(SpecError, match="may not write in"):
         prepare(DeltaBoth(str(path), ROWS))
@@ -324,7 +324,7 @@ def test_a_table_that_cannot_be_read_is_loaded_once(
 
     monkeypatch.setattr(tables, "load", load)
     with pytest.raises(UnreachableError, match="no answer"):
-        create.ensure(Place(uri), uri, ROWS, OWNER, tables.Shape("_window", {}), (0.0, 0.0))
+        create.ensure(Place(uri), uri, ROWS, OWNER, tables.Shape("_window", None), (0.0, 0.0))
     assert loads == [uri]
 
 
@@ -346,7 +346,7 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
-    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == TableOwner(
+    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", None)) == TableOwner(
         "orders", "ledger-1", "hourly"
     )
     assert delta_pieces(f"{uri}_dead") == []

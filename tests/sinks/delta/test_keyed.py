@@ -28,10 +28,10 @@ from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.delta import merge as merging
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.tombstones import TOMBSTONES
 from windrow.ingest.sinks.kit.commit.table_store import Answer
+from windrow.ingest.sinks.kit.merge import bucket_merge as merging
+from windrow.ingest.sinks.kit.merge.tombstones import TOMBSTONES
 from windrow.ingest.testing.contracts.commit_hooks import on_put
 from windrow.ingest.testing.contracts.windows import window
 
@@ -87,7 +87,7 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
     counts = []
     for number in range(windows):
         table.commit(log, number)
-        counts.append(len(merging.data_files(DeltaTable(table.uri))))
+        counts.append(len(tables.data_files(DeltaTable(table.uri))))
     assert max(counts) == merging.FEW
     assert counts[: merging.FEW] == list(range(1, merging.FEW + 1))
     assert len(table.held_rows()) == windows

@@ -7,17 +7,20 @@ checkpoints, log clean-up and compaction.
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.with_dead_letters import DeltaBoth
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.receipt import Committed
-from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.delta.table import data_files
+from windrow.ingest.ports.sink import AlreadyDone, Done, Maintenance
+from windrow.ingest.sinks.delta.table import data_files, entry_name
 from windrow.ingest.sinks.kit.commit import stored_receipts
 from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
 from windrow.ingest.testing.checker import check
@@ -63,6 +66,25 @@ def clean_log(sink: DeltaBoth) -> None:
     DeltaTable(sink.uri).cleanup_metadata()
     versions = list((Path(sink.uri) / "_delta_log").glob("*.json"))
     assert len(versions) == 1
+
+
+def test_files_that_hide_rows_are_not_joined(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table with deletion vectors refuses to be joined, before anything is written, also in a
+    dry run. The error's way out works: without joins the other steps are done.
+    """
+
+    class Vectors:
+        reader_features = writer_features = ("deletionVectors",)
+
+    monkeypatch.setattr(DeltaTable, "protocol", lambda _: Vectors)
+    version, joining = DeltaTable(sink.uri).version(), Maintenance(timedelta(days=1), None, 1 << 20)
+    for dry_run in (True, False):
+        with pytest.raises(SchemaChangedError, match=r"deletionVectors.*maintain.file_size: 0"):
+            sink.maintain(joining, dry_run=dry_run)
+    assert DeltaTable(sink.uri).version() == version
+    assert sink.maintain(Maintenance(timedelta(days=1), timedelta(minutes=-30))).removed_files
 
 
 @pytest.mark.parametrize(
@@ -157,6 +179,42 @@ def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
     write_deltalake(sink.uri, stranger, mode="append")
     assert "2031-01-01T00:00:00Z" in sink.audit().windows()
     assert "2031-01-01T00:00:00Z" not in {c.receipt.window.key for c in sink.receipts()}
+
+
+JOIN = Maintenance(keep_files=timedelta(days=1), file_size=1 << 20)
+
+
+def test_joined_files_change_no_data(sink: DeltaBoth) -> None:
+    """Files are joined in an append-only table with a change data feed, too. Each of their actions
+    says that no data changes, so the feed has no row of the commit.
+    """
+    properties = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
+    DeltaTable(sink.uri).alter.set_table_properties(properties)
+    before = DeltaTable(sink.uri).version()
+    assert reopen(sink).maintain(JOIN).new_files == 6
+    joined = DeltaTable(sink.uri)
+    actions = [
+        json.loads(line)
+        for version in range(before + 1, joined.version() + 1)
+        for line in Path(sink.uri, entry_name(version)).read_text().splitlines()
+    ]
+    changes = [a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a]
+    assert (len(changes), any(changes)) == (12 + 6, False)
+    feed = joined.load_cdf(starting_version=before + 1, ending_version=joined.version())
+    assert pa.RecordBatchReader.from_stream(feed).read_all().num_rows == 0
+    report = check(produced_messages(range(6)), delta_pieces(sink.uri), [], [], content="id")
+    assert report.invented == report.duplicated == ()
+
+
+def test_files_with_hidden_rows_are_not_joined(sink: DeltaBoth) -> None:
+    """A table whose files alone don't show its rows is refused, and stays as it is."""
+    DeltaTable(sink.uri).alter.add_feature(
+        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    )
+    before = delta_pieces(sink.uri)
+    with pytest.raises(SchemaChangedError, match="its files alone don't tell"):
+        reopen(sink).maintain(JOIN)
+    assert delta_pieces(sink.uri) == before
 
 
 def _named(sink: DeltaBoth) -> list[str]:

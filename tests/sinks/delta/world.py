@@ -11,12 +11,10 @@ from deltalake import DeltaTable
 
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.delta.twins import appends_by_path
-from tests.sinks.keyed_logs import Keyed
+from tests.sinks.keyed_logs import LOG_ORDER, Keyed
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
-from tests.sinks.world import SinkWorld
+from tests.sinks.world import BY_ID, SinkWorld
 from windrow.ingest.schema.primary_key import PrimaryKey
-
-LOG_ORDER = [("_window", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
 
 
 class DeltaWorld(SinkWorld):
@@ -33,6 +31,15 @@ class DeltaWorld(SinkWorld):
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return delta_pieces(sink.uri)
+
+
+class DeltaPartitionedWorld(DeltaWorld):
+    """Tables that are partitioned by a column, too."""
+
+    twins = ()
+
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return DeltaBoth(location, rows, metadata, partition_by=BY_ID)
 
 
 class DeltaKeyedWorld(DeltaWorld):

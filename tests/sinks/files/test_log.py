@@ -289,8 +289,8 @@ def struct(**fields: pa.DataType) -> pa.StructType:
         ),
         (
             struct(a=pa.int64()),
-            struct(a=pa.int64(), at=pa.timestamp("us", tz="UTC")),
-            "x: at x.at: nothing in the table, timestamp[us, tz=UTC] in the schema",
+            pa.struct([("a", pa.int64()), pa.field("at", pa.date32(), nullable=False)]),
+            "x: at x.at: nothing in the table, date32[day] not null in the schema",
         ),
         (
             pa.struct([("a", pa.int32()), ("a", pa.string())]),

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sinks.twins import retries_blindly
-from tests.sinks.world import SinkWorld
+from tests.sinks.world import BY_ID, SinkWorld, sort_if_joined
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.partition_fields import PartitionField
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.kind import delta_dead_letters
@@ -39,8 +40,9 @@ class FilesBoth(WithDeadLetters, WindowTable):
         rows: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         written: FileFormat = PARQUET,
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
-        super().__init__(FilesStore(uri, written, metadata), rows)
+        super().__init__(FilesStore(uri, written, metadata, partition_by), rows)
         self.uri, self.written = self.store.location, written
         self.dead_letters = delta_dead_letters(self.uri)
 
@@ -64,9 +66,21 @@ class FilesWorld(SinkWorld):
         with FilesStore(sink.uri).reading() as state:
             files = [] if state is None else state.row_files()
         return [
-            pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns))
+            sort_if_joined(
+                file.path,
+                pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns)),
+            )
             for file in files
         ]
+
+
+class FilesPartitionedWorld(FilesWorld):
+    """Tables that are partitioned by a column, too."""
+
+    twins = ()
+
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return FilesBoth(location, rows, metadata, self.written, BY_ID)
 
 
 report = FilesWorld().report

@@ -34,12 +34,16 @@ class Server:
             status of the answer.
         config: properties that the catalog gives out with each table, such as storage
             credentials.
+        settings: the answer to the first request, with the catalog's own properties.
+        table_properties: properties that the answers add to a table's own.
     """
 
     def __init__(
         self, folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None
     ) -> None:
         self.config = dict(config or {})
+        self.settings: dict[str, Any] = {"defaults": {}, "overrides": {}}
+        self.table_properties: dict[str, str] = {}
         catalog_config = {
             "uri": f"sqlite:///{folder}/rest.db",
             "warehouse": warehouse or f"file://{folder}",
@@ -58,7 +62,7 @@ class Server:
         )
         table_route = "/v1/namespaces/<name>/tables/<table>"
         for path, method, handler in (
-            ("/v1/config", "GET", lambda: {"defaults": {}, "overrides": {}}),
+            ("/v1/config", "GET", lambda: self.settings),
             ("/v1/namespaces/<name>", "GET", self.namespace),
             ("/v1/namespaces", "POST", self.make_namespace),
             ("/v1/namespaces/<name>/tables", "POST", self.create),
@@ -109,7 +113,9 @@ class Server:
 
     def loaded(self, table: Table) -> Any:
         """Returns a table as the protocol writes it."""
-        about, config = table.metadata.model_dump_json(), json.dumps(self.config)
+        properties = {**table.metadata.properties, **self.table_properties}
+        metadata = table.metadata.model_copy(update={"properties": properties})
+        about, config = metadata.model_dump_json(), json.dumps(self.config)
         content = (
             f'{{"metadata-location": "{table.metadata_location}", "metadata": {about}, "config":'
             f" {config}}}"

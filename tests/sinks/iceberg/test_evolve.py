@@ -48,6 +48,12 @@ MORE = pa.schema(
 OTHER = pa.schema([*NARROW, pa.field("colour", pa.string())])
 
 
+def nested_schema(*names: str) -> pa.Schema:
+    """Returns a schema with a list of structs of text fields."""
+    member = pa.struct([pa.field(name, pa.string()) for name in names])
+    return pa.schema([*NARROW, pa.field("tags", pa.list_(member))])
+
+
 def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -> IcebergBoth:
     """Returns the sink of a process with this schema."""
     return IcebergBoth(CatalogTable.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
@@ -188,19 +194,40 @@ def test_what_no_commit_may_make_good_is_told(
         sink_of(tmp_path, schema, evolve).prepare()
 
 
-def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("table", "first", "second", "both", "name"),
+    [
+        (NARROW, MORE, OTHER, pa.schema([*MORE, *list(OTHER)[-1:]]), "colour"),
+        (
+            nested_schema("k"),
+            nested_schema("k", "shape"),
+            nested_schema("k", "colour"),
+            nested_schema("k", "shape", "colour"),
+            "tags.element.colour",
+        ),
+    ],
+    ids=["columns", "nested"],
+)
+def test_of_two_that_bring_columns_the_second_stages_anew(
+    tmp_path: Path,
+    table: pa.Schema,
+    first: pa.Schema,
+    second: pa.Schema,
+    both: pa.Schema,
+    name: str,
+) -> None:
     """Files staged with field ids that another commit has given to other columns are refused,
     so no value gets into another column.
     """
-    sink_of(tmp_path, NARROW).prepare()
-    first_sink, second_sink = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
+    sink_of(tmp_path, table).prepare()
+    first_sink, second_sink = sink_of(tmp_path, first), sink_of(tmp_path, second)
     ready = stage_window(second_sink, 1)
     assert isinstance(first_sink.commit(*stage_window(first_sink, 0)), Done)
     with pytest.raises(
-        SchemaChangedError, match="colour: another commit brought other columns first"
+        SchemaChangedError, match=f"{name}: another commit brought other columns first"
     ):
         second_sink.commit(*ready)
-    with_both = sink_of(tmp_path, pa.schema([*MORE, *list(OTHER)[-1:]]))
+    with_both = sink_of(tmp_path, both)
     assert isinstance(with_both.commit(*stage_window(with_both, 1)), Done)
     assert all(is_complete(with_both, n) for n in range(2))
 
@@ -266,6 +293,16 @@ def test_a_column_that_something_else_took_away_is_not_added_again(
         sink_of(tmp_path, NARROW).prepare()
     with pytest.raises(SchemaChangedError, match=r"another program (dropped|renamed)"):
         sink.commit(*ready)
+
+
+def test_a_field_inside_that_something_else_took_away_is_not_added_again(tmp_path: Path) -> None:
+    """A field that another program dropped inside a column isn't added again."""
+    sink = sink_of(tmp_path, nested_schema("k", "colour"))
+    sink.prepare()
+    with state_of(sink).table.update_schema() as update:
+        update.delete_column(("tags", "element", "colour"))
+    with pytest.raises(SchemaChangedError, match=r"tags.element.colour: another program dropped"):
+        sink_of(tmp_path, nested_schema("k", "colour")).prepare()
 
 
 def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -39,7 +40,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.ports.sink import AlreadyDone, Done, Maintained, Maintenance
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import open_catalog
@@ -320,7 +321,7 @@ class _Deletes(ManifestWriterV2):
 
 def delete(sink: Any, rows: pa.Table, **options: Any) -> None:
     """Adds a file of deletes, as merge-on-read of another engine does."""
-    task, *_ = state_of(sink).tasks(window(0).key)
+    task, *_ = state_of(sink).tasks(window(0).key if sink.store.primary_key is None else None)
     delete_path = folder_of(sink) / "deletes.parquet"
     pq.write_table(rows, delete_path)
     deletes = DataFile.from_args(
@@ -486,7 +487,7 @@ def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
     expire_all(sink)
     rewrite(sink)
     expire_all(sink)
-    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
+    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow maintain"):
         sink.commit(window_receipt, staged)
     assert any("late" in path for path in sink.sweep(GRACE))
 
@@ -556,3 +557,38 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
     sink.store.waits = (0.0, 0.0)
     sink.store.send = send_overtaken
     return tries
+
+
+AT_ONCE = Maintenance(timedelta(days=1), keep_versions=timedelta(minutes=-30), file_size=1 << 20)
+"""Snapshots are expired at once."""
+
+
+def test_what_a_maintained_table_keeps(sink: Any) -> None:
+    """Joined files are a snapshot of the operation `replace`. Expired snapshots go with their
+    manifests; a tag keeps its own, and what it names is read as before.
+    """
+    about = table(sink)
+    kept = about.current_snapshot().snapshot_id
+    about.manage_snapshots().create_tag(kept, "kept").commit()
+    commit(sink, 2)
+    manifests = {*(folder_of(sink) / "metadata").glob("*.avro")}
+    maintained = sink.maintain(AT_ONCE)
+    assert msgspec.structs.replace(maintained, removed_files=()) == Maintained(6, 3, 3)
+    operations = [s.summary.operation.value for s in table(sink).snapshots()]
+    assert (kept in [s.snapshot_id for s in table(sink).snapshots()], len(operations)) == (True, 4)
+    assert "replace" in operations
+    gone = {f"file://{path}" for path in manifests if not path.exists()}
+    assert gone
+    assert gone <= {*maintained.removed_files}
+    assert table(sink).scan(snapshot_id=kept).to_arrow().num_rows == 36
+    assert table(sink).scan().to_arrow().num_rows == 54
+    assert all(is_complete(sink, number) for number in range(3))
+
+
+def test_files_with_deleted_rows_are_left_alone(sink: Any) -> None:
+    """A file from which another engine has deleted rows isn't joined, and they stay deleted."""
+    task, *_ = state_of(sink).tasks(window(0).key)
+    delete_columns = {"file_path": [task.file.file_path], "pos": pa.array([0], pa.int64())}
+    delete(sink, pa.table(delete_columns), content=DataFileContent.POSITION_DELETES)
+    assert sink.maintain(AT_ONCE).joined_files == 2
+    assert len(ids(sink)) == 35

@@ -5,6 +5,7 @@ nothing is there twice.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 
 from tests.sinks.iceberg.rest import TOKEN, Server, listening, serving
 from tests.sinks.iceberg.world import IcebergBoth, pieces
-from windrow.ingest.errors import UnreachableError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.file_io import SyncedFileIO
 from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 
 # PyIceberg's HTTP session stays open
@@ -158,3 +160,66 @@ def test_a_catalog_that_answers_something_else(
 
     with listening(page) as url, pytest.raises(UnreachableError, match="can't be reached"):
         sink_of(url).look(window(0))
+
+
+EVIL = "evil_module.Code"
+CODE: dict[str, dict[str, Any]] = {
+    "file access": {"settings": {"overrides": {"py-io-impl": EVIL}}},
+    "login": {"settings": {"overrides": {"auth": {"type": "custom", "impl": EVIL, "custom": {}}}}},
+    "retries": {"settings": {"overrides": {"s3.retry-strategy-impl": EVIL}}},
+    "file access of a table": {"config": {"py-io-impl": EVIL}},
+    "file access by a property": {"table_properties": {"py-io-impl": EVIL}},
+    "retries by a property": {"table_properties": {"s3.retry-strategy-impl": EVIL}},
+}
+"""Answers of a catalog that name code."""
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module that could be imported; it must not be loaded by the end of the test."""
+    (tmp_path / "evil_module.py").write_text("Code = dict")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil_module", raising=False)
+    yield
+    assert "evil_module" not in sys.modules
+
+
+@pytest.mark.usefixtures("evil")
+@pytest.mark.parametrize("answer", CODE)
+def test_a_catalog_that_names_code(rest: tuple[Server, str], answer: str) -> None:
+    """A catalog's answers can't make windrow import a module. Its table is written as ever."""
+    for name, properties in CODE[answer].items():
+        setattr(rest[0], name, properties)
+    sink = sink_of(rest[1])
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+    opened = catalogs.open_catalog(sink.catalog_table).load_table("shop.orders").io
+    assert isinstance(opened, SyncedFileIO)
+    assert "s3.retry-strategy-impl" not in opened.properties
+
+
+@pytest.mark.usefixtures("evil")
+def test_a_table_whose_property_names_code(rest: tuple[Server, str], sink: IcebergBoth) -> None:
+    """A table whose property names code for its commits is refused, by any catalog."""
+    rest[0].table_properties = {"write.py-location-provider.impl": EVIL}
+    with pytest.raises(RefusedError, match=r"py-location-provider\.impl") as refused:
+        sink.look(window(0))
+    assert "Remove this property" in refused.value.advice
+
+
+def test_a_catalog_that_sends_its_users_elsewhere(rest: tuple[Server, str], tmp_path: Path) -> None:
+    """A catalog can't name another address, nor choose what a provider of tokens is asked."""
+    rest[0].settings = {
+        "overrides": {"oauth2-server-uri": "http://127.0.0.1:9/", "scope": "all", "prefix": ""}
+    }
+    assert catalogs.open_catalog(sink_of(rest[1]).catalog_table).properties == {
+        "type": "rest",
+        "uri": rest[1],
+        "token": TOKEN,
+        "prefix": "",
+        "py-io-impl": "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO",
+    }
+    with serving(tmp_path) as (server, url):
+        server.settings = {"overrides": {"uri": "http://127.0.0.1:9/"}}
+        with pytest.raises(SpecError, match=r"http://127\.0\.0\.1:9/: write that as uri"):
+            sink_of(url).look(window(0))

@@ -10,9 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
-from tests.sinks.world import SinkWorld
+from tests.sinks.keyed_logs import LOG_ORDER, Keyed
+from tests.sinks.world import BY_ID, SinkWorld, sort_if_joined
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.partition_fields import PartitionField
+from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalogs import load
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
@@ -35,8 +39,11 @@ class IcebergBoth(WithDeadLetters, WindowTable):
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
+        primary_key: PrimaryKey | None = None,
+        partition_by: tuple[PartitionField, ...] = (),
     ) -> None:
-        super().__init__(IcebergStore(table, metadata, evolve), schema)
+        store = IcebergStore(table, metadata, primary_key, evolve, partition_by)
+        super().__init__(store, schema)
         letters = IcebergStore(table.dead(), DEFAULT)
         self.dead_letters = DeadLetterTable(letters)
 
@@ -80,6 +87,48 @@ class IcebergWorld(SinkWorld):
         return nullcontext()
 
 
+class IcebergPartitionedWorld(IcebergWorld):
+    """Tables that are partitioned by a column, too."""
+
+    twins = ()
+
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        table = CatalogTable.in_folder(location, TABLE)
+        return IcebergBoth(table, rows, metadata, partition_by=BY_ID)
+
+
+class IcebergKeyedWorld(IcebergWorld):
+    """Tables with a primary key. The order of rows in a bucket's file has no meaning."""
+
+    twins = ()
+
+    def __init__(self, *, marks: bool = False) -> None:
+        self.key = PrimaryKey(("id",), marks=marks, buckets=3)
+
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        table = CatalogTable.in_folder(location, TABLE)
+        return IcebergBoth(table, rows, metadata, primary_key=self.key)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        with sink.store.reading() as state:
+            batches = [] if state is None else list(state.scan(None))
+        return [pa.Table.from_batches(batches).sort_by(LOG_ORDER)] if batches else []
+
+
+class IcebergKeyed(Keyed):
+    """An Iceberg table with a primary key, see `Keyed`; `uri` is the folder of its catalog."""
+
+    def make_sink(self) -> IcebergBoth:
+        table = CatalogTable.in_folder(self.uri, TABLE)
+        return IcebergBoth(table, self.rows, evolve="widen", primary_key=self.key)
+
+    def read(self) -> list[dict[str, Any]]:
+        table = load(CatalogTable.in_folder(self.uri, TABLE))
+        assert table is not None
+        rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+        return rows
+
+
 sink_at = IcebergWorld().sink_at
 
 
@@ -94,7 +143,12 @@ def pieces(sink: Any) -> list[pa.Table]:
     """Returns all visible rows, one Arrow table per data file, in the file's order."""
     with sink.store.reading() as state:
         tasks = [] if state is None else state.tasks()
-        return [pa.Table.from_batches(list(read_files(state.table, [task]))) for task in tasks]
+        return [
+            sort_if_joined(
+                task.file.file_path, pa.Table.from_batches(list(read_files(state.table, [task])))
+            )
+            for task in tasks
+        ]
 
 
 def folder_of(sink: Any) -> Path:

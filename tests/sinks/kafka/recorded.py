@@ -37,7 +37,7 @@ from windrow.ingest.sinks.kafka.control_records import ControlState, PublishedSp
 from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
 from windrow.ingest.sinks.kafka.transactions import Part, chains
-from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
+from windrow.ingest.sinks.kit.commit.stored_receipts import committed_by_key
 
 
 class Listening(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ def sink_on(servers: str, user: dict[str, object], topic: str, folder: Path) -> 
     return KafkaBoth(connection, options_of(topic, str(folder / "staging")), ROWS)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "files", "texts", "PKCS#12"])
 def test_tls_with_a_login_or_a_certificate(
     secure: SecureBroker, tmp_path: Path, mechanism: str

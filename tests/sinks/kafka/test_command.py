@@ -71,7 +71,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     assert len(stage.json("show", spec)["windows"]) == 1
     assert [letter["reason"] for letter in stage.json("dead", "show", spec)["dead"]] == ["not_json"]
     assert stage.json("verify", spec, "--deep")["findings"] == []
-    assert stage.json("sweep", spec)["files"] == []
+    assert stage.json("maintain", spec, "--dry-run")["maintained"]["removed_files"] == []
     assert (
         next(c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")[
             "level"

@@ -44,7 +44,7 @@ from windrow.ingest.sinks.kafka.control_records import (
 from windrow.ingest.sinks.kafka.send import MessageSender, PublishTarget
 from windrow.ingest.sinks.kafka.store import KafkaState, TransactionContents, put_records
 from windrow.ingest.sinks.kafka.topics import Topic
-from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
+from windrow.ingest.sinks.kit.commit.stored_receipts import committed_by_key
 from windrow.ingest.testing.contracts.windows import plan, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 

@@ -43,7 +43,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.contracts.windows import plan_of, receipt, stage, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(10, of="tests")]
 
 
 @pytest.fixture

@@ -31,6 +31,39 @@ sink:
 """
 
 
+OF_TYPES = """\
+sink:
+  kind: routes
+  by: column
+  name: kind
+  unrouted: dead
+  tables:
+    - values: [order]
+      transform: {steps: [{sql: "SELECT id, total FROM rows"}], schema: "schema.py:Order"}
+      sink: {path: lake/orders}
+    - values: [visit]
+      transform: {steps: [{sql: "SELECT id, page FROM rows"}]}
+      sink: {kind: sqlite, path: visits.sqlite, table: visits}
+  other: {path: lake/things}
+"""
+TYPES = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64
+    kind: pl.String = pa.Field(nullable=True)
+    total: pl.Int64 = pa.Field(nullable=True)
+    page: pl.String = pa.Field(nullable=True)
+
+
+class Order(pa.DataFrameModel):
+    id: pl.Int64
+    total: pl.Int64
+"""
+
+
 @pytest.fixture
 def routed(stage: Stage) -> Stage:
     """A stage with three tables."""
@@ -66,6 +99,57 @@ def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
     assert [ids(routed, table) for table in ("first", "second", "things")] == old_ids
     (shown,) = routed.json("show", routed.spec)["windows"]
     assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
+
+
+def test_each_type_of_records_has_a_table_of_its_own_columns(stage: Stage) -> None:
+    """A table has only the columns that its steps give, of a value that is decoded once. A message
+    of no table, and one that the table's rules refuse, are dead letters with their reasons, which
+    a replay makes rows of once a table takes them; all is verified with its contents.
+    """
+    (stage.folder / "schema.py").write_text(TYPES)
+    write_spec(stage, OF_TYPES)
+    stage.produce(
+        9,
+        b'{"kind": "order", "id": 1, "total": 7, "page": "/"}',
+        b'{"kind": "visit", "id": 2, "page": "/", "total": 7}',
+        b'{"kind": "order", "id": 3}',
+        b'{"kind": "refund", "id": 4}',
+        b'{"id": 5}',
+        b'{"kind": "visit", "id": 6}',
+    )
+    stage.json("run", stage.spec, "--window", hour(9))
+    orders = DeltaTable(str(stage.folder / "lake" / "orders")).to_pyarrow_table()
+    assert [name for name in orders.column_names if name[0] != "_"] == ["id", "total"]
+    assert orders["id"].to_pylist() == [1]
+    with closing(sqlite3.connect(stage.folder / "visits.sqlite")) as database:
+        visits = database.execute("SELECT id, page FROM visits ORDER BY id").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="total"):
+            database.execute("SELECT total FROM visits")
+    assert visits == [(2, "/"), (6, None)]
+    letters = stage.json("dead", "show", stage.spec)["dead"]
+    assert sorted(letter["reason"] for letter in letters) == [
+        "check:total:not_nullable",
+        "unrouted",
+        "unrouted",
+    ]
+    assert stage.json("verify", stage.spec, "--deep")["findings"] == []
+    write_spec(stage, OF_TYPES.replace("[visit]", "[visit, refund]"))
+    stage.json("dead", "replay", stage.spec, "--reason", "unrouted")
+    with closing(sqlite3.connect(stage.folder / "visits.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM visits").fetchone() == (3,)
+
+
+def test_a_window_without_a_table_is_due_again_once_it_has_one(stage: Stage) -> None:
+    """A window that was refused because no table takes its messages is due again with another
+    route.
+    """
+    (stage.folder / "schema.py").write_text(TYPES)
+    write_spec(stage, OF_TYPES)
+    stage.produce(9, *[b'{"kind": "refund", "id": 4}'] * 20)
+    stage.json("run", stage.spec, "--window", hour(9), code=1)
+    assert hour(9) not in stage.json("due", stage.spec)["windows"]
+    write_spec(stage, OF_TYPES.replace("[visit]", "[visit, refund]"))
+    assert hour(9) in stage.json("due", stage.spec)["windows"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink
+from windrow.ingest.sinks.routes.stage import Router
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
@@ -345,10 +346,8 @@ def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
     """One table under two routes is refused before anything is read."""
     with pytest.raises(SpecError, match="two routes lead to memory"):
         RoutedSink(
-            "column",
-            "id",
-            [(FIRST, sink.tables[0]), (SECOND, sink.tables[0])],
-            sink.other,
+            Router("column", "id", (FIRST, SECOND)),
+            [sink.tables[0], sink.tables[0], sink.other],
             ROWS,
             DEFAULT,
         )

@@ -25,7 +25,7 @@ from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.sinks.routes.parts import parts_for, staged_for
 from windrow.ingest.sinks.routes.sink import RoutedSink
-from windrow.ingest.sinks.routes.stage import By, Rule
+from windrow.ingest.sinks.routes.stage import By, Router, Rule
 from windrow.ingest.testing.contracts.commit_hooks import answer_puts
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
@@ -51,7 +51,8 @@ class RoutedBoth(WithDeadLetters, RoutedSink):
         metadata: Mapping[str, str],
     ) -> None:
         routed_by: By = "column" if "id" in rows.names else "topic"
-        super().__init__(routed_by, "id", routes, last_sink, rows, metadata)
+        router = Router(routed_by, "id", tuple(rule for rule, _ in routes))
+        super().__init__(router, [*(table for _, table in routes), last_sink], rows, metadata)
         self.tables, self.other, self.dead_letters = [table for _, table in routes], last_sink, dead
         self.schema, self.store = rows, last_sink.store  # its store writes the receipts
 

@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.ingest.admin.completeness import describe_holding
 from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.source.enumerator import completeness
-from windrow.ingest.source.enumerator.completeness import Completeness, Idle, assess
+from windrow.ingest.source.enumerator.completeness import (
+    Completeness,
+    EventTime,
+    Idle,
+    assess,
+)
 
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 NONE: frozenset[str] = frozenset()
@@ -277,6 +284,217 @@ def test_the_judgement_is_json() -> None:
     )
     assert from_json(to_json(assessment), Completeness) == assessment
     assert assess([], [], NONE, "wait") == Completeness(None, (), {})
+
+
+# --- by event time
+
+HOUR = timedelta(hours=1)
+BY_EVENT = EventTime("created_at", HOUR)
+
+
+def events(
+    n: int,
+    reached: Sequence[float | None],
+    *late_by: tuple[str, int],
+    column: str | None = "created_at",
+    hows: Hows | None = None,
+) -> Receipt:
+    """Returns the receipt of the n-th hour.
+
+    Args:
+        n: the hour.
+        reached: the latest event time of each partition, in hours; None: it has none.
+        late_by: key and number of late messages of each earlier window.
+        column: the column that the receipt counts by.
+        hows: how the marks of the window's end were determined.
+    """
+    first = receipt(hour(n), *late_by)
+    plan = msgspec.structs.replace(
+        first.plan, stop=boundary(hour(n + 1), hows or ["settled"] * len(reached))
+    )
+    splits = tuple(
+        msgspec.structs.replace(
+            first.splits[0],
+            partition=p,
+            latest_event=None if end is None else FIRST + end * HOUR,
+            late_by=late_by if p == 0 else (),
+        )
+        for p, end in enumerate(reached)
+    )
+    return msgspec.structs.replace(
+        first, plan=plan, digest=plan.digest, splits=splits, event_time=column
+    )
+
+
+def by_event(*receipts: Receipt, idle: Idle = "wait", delay: timedelta = HOUR) -> Completeness:
+    return assess([], receipts, NONE, idle, EventTime("created_at", delay))
+
+
+def test_events_complete_a_window_and_make_it_late_again() -> None:
+    """A window is complete once each topic-partition has a message of its end + `event_delay`.
+
+    Messages of its hours in the windows up to then aren't late. Those in later ones are.
+    """
+    first, second = events(0, [0.9, 0.8]), events(1, [1.9, 1.9], (key(0), 3))
+    assessment = by_event(first, second)
+    assert states(assessment) == "open open"
+    assert (assessment.event_watermark, assessment.holding) == (hour(0) + 1.9 * HOUR, p(0, 1))
+    third = events(2, [2.5, 1.95])
+    assert (states(by_event(first, second, third)), by_event(first, second, third).holding) == (
+        "open open open",
+        p(1),
+    )
+    fourth = events(3, [3.1, 2.0], (key(0), 1))
+    assessment = by_event(fourth, third, second, first)
+    assert states(assessment) == "complete open open open"
+    assert assessment.windows[key(0)].late_elsewhere == 0
+    assessment = by_event(first, second, third, fourth, events(4, [4.9, 4.9], (key(0), 5)))
+    assert states(assessment) == "late complete complete open open"
+    assert [window.late_elsewhere for window in assessment.windows.values()] == [5, 0, 0, 0, 0]
+    assert {w.event_watermark for w in assessment.windows.values()} == {hour(0) + 4.9 * HOUR}
+
+
+def test_a_missing_window_keeps_those_before_it_open() -> None:
+    """Windows after a gap complete none before it, because the gap may have their messages."""
+    first, second, third = (events(n, [n + 0.9]) for n in range(3))
+    assert states(by_event(first, third, delay=timedelta(0))) == "open open"
+    assert states(by_event(first, second, third, delay=timedelta(0))) == "complete complete open"
+
+
+def test_receipts_by_other_times_prove_nothing() -> None:
+    """Receipts by the broker's timestamps or another column stay valid, and complete no window.
+
+    Later windows complete theirs, so that nothing is replayed when the column changes.
+    """
+    old = [events(0, [0.9], column=None), events(1, [1.9], column="updated_at")]
+    for idle in get_args(Idle):
+        assert states(by_event(*old, events(2, [None]), idle="wait")) == "open open open"
+        assert states(by_event(*old, idle=idle, delay=timedelta(0))) == "open open"
+        assert states(by_event(*old, events(2, [2.9]), idle=idle)) == "complete open open"
+
+
+def test_messages_that_are_late_by_another_time_make_no_window_late() -> None:
+    """A receipt that counts by the broker's timestamps, or by another column, says nothing of the
+    event times of its messages.
+    """
+    receipts = [events(0, [0.9]), events(1, [1.9]), events(2, [2.9])]
+    for column in (None, "updated_at"):
+        later = events(3, [None], (key(0), 7), column=column)
+        assessment = by_event(*receipts, later)
+        assert states(assessment) == "complete open open open"
+        assert assessment.windows[key(0)].late_elsewhere == 0
+
+
+def test_an_idle_topic_partition_is_exempt_from_event_time_by_choice() -> None:
+    """With `exempt`, a topic-partition without an event time in a window isn't waited for.
+
+    A topic that was removed isn't waited for in any case. What was complete stays complete.
+    """
+    receipts = [events(0, [0.9, 0.9]), events(1, [1.9, None]), events(2, [2.9, None])]
+    assert states(by_event(*receipts)) == "open open open"
+    assert by_event(*receipts).holding == p(1)
+    assert states(by_event(*receipts, idle="exempt")) == "complete open open"
+    removed = [
+        receipts[0],
+        *(events(n, [n + 0.9, None], hows=["settled", "removed"]) for n in (1, 2)),
+    ]
+    assert states(by_event(*removed)) == "complete open open"
+    still = by_event(events(0, [None, None]), idle="exempt")
+    assert (states(still), still.holding, still.event_watermark) == ("open", (), hour(1))
+    assert describe_holding(still, boundary(hour(1), [])) == (
+        "The event watermark is at 2026-01-05T01:00:00Z, and every topic-partition is idle: wait."
+    )
+    back = events(3, [3.9, 0.95], (key(0), 2))
+    assert states(by_event(*receipts, back, idle="exempt")) == "late open open open"
+
+
+def test_the_broker_s_watermark_stays() -> None:
+    """Event times change nothing about the labels that the broker's timestamps prove.
+
+    Windows are complete by these unless the spec has an `event_delay`.
+    """
+    sparse = boundaries(["end"], ["end"])
+    late_events = events(0, [-1.0], (key(0), 9))
+    stamped = msgspec.structs.replace(
+        late_events,
+        splits=(msgspec.structs.replace(late_events.splits[0], late_stamps=0),),
+    )
+    assert assess(sparse, [stamped], NONE, "wait").watermark == hour(0)
+    assert assess(sparse, [stamped], NONE, "wait", BY_EVENT).watermark == hour(0)
+    unsettled = msgspec.structs.replace(
+        stamped, splits=(msgspec.structs.replace(stamped.splits[0], late=0, late_stamps=9),)
+    )
+    assert assess(sparse, [unsettled], NONE, "wait").watermark is None
+
+
+@st.composite
+def event_histories(draw: st.DrawFn) -> list[Receipt]:
+    """Draws receipts of ascending hours with gaps, over a source that only gains
+    topic-partitions.
+    """
+    label_hours = draw(st.lists(st.integers(0, 8), unique=True, max_size=8).map(sorted))
+    counts = draw(
+        st.lists(st.integers(1, 3), min_size=len(label_hours), max_size=len(label_hours)).map(
+            sorted
+        )
+    )
+    quarters = st.none() | st.integers(-8, 3)
+    return [
+        events(
+            n,
+            [
+                None if q is None else n + q / 4
+                for q in draw(st.lists(quarters, min_size=count, max_size=count))
+            ],
+            *draw(st.lists(st.tuples(st.integers(0, 8).map(key), st.integers(1, 3)), max_size=2)),
+        )
+        for n, count in zip(label_hours, counts, strict=True)
+    ]
+
+
+def completing_window(
+    history: Sequence[Receipt], first: int, idle: Idle, delay: timedelta
+) -> int | None:
+    """Returns the index of the receipt that completes a window, by the definition."""
+    end = history[first].window.end
+    assert isinstance(end, datetime)
+    reached: dict[int, datetime] = {}
+    for i in range(first, len(history)):
+        if i > first and history[i].window.start != history[i - 1].window.end:
+            return None
+        seen = {s.partition: s.latest_event for s in history[i].splits if s.latest_event}
+        reached |= {n: max(t, reached.get(n, t)) for n, t in seen.items()}
+        window_end = history[i].window.end
+        assert isinstance(window_end, datetime)
+        if window_end >= end + delay and all(
+            (idle == "exempt" and s.partition not in seen)
+            or reached.get(s.partition, FIRST - 99 * HOUR) >= end + delay
+            for s in history[i].splits
+        ):
+            return i
+    return None
+
+
+@given(event_histories(), st.sampled_from(get_args(Idle)), st.integers(0, 8))
+def test_windows_are_complete_by_event_time_exactly_by_the_definition(
+    history: list[Receipt], idle: Idle, quarters: int
+) -> None:
+    """A window is complete exactly from the first window on that ends a series in which each
+    topic-partition has reached its end + delay, and late by the messages after that one.
+
+    So a further window reopens none.
+    """
+    delay = quarters * HOUR / 4
+    assessment = by_event(*history, idle=idle, delay=delay)
+    for i, judged in enumerate(history):
+        completing = completing_window(history, i, idle, delay)
+        state = assessment.windows[judged.window.key]
+        after = [] if completing is None else history[completing + 1 :]
+        late = sum(
+            n for r in after for s in r.splits for k, n in s.late_by if k == judged.window.key
+        )
+        expected = "open" if completing is None else "late" if late else "complete"
+        assert (state.state, state.late_elsewhere) == (expected, late)
 
 
 # --- properties

@@ -270,7 +270,11 @@ def _from_json(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [_from_json(v, kind.value_type) for v in value]
     if pa.types.is_struct(kind):
-        return {field.name: _from_json(value[field.name], field.type) for field in kind}
+        # An older value lacks a field that was added since.
+        return {
+            f.name: _from_json(value.get(f.name) if f.nullable else value[f.name], f.type)
+            for f in kind
+        }
     return next((convert(value) for fits, convert in _BACK if fits(kind)), value)
 
 

@@ -9,15 +9,19 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.table_columns import describe_field, inner_difference
+from windrow.ingest.sinks.kit.columns.table_columns import (
+    describe_field,
+    inner_difference,
+    inner_differences,
+)
 
 Shape = Callable[[pa.Field], str]
 """Returns a column's type in the words of the table's format, with its nullability."""
 
 _ALLOWED: Mapping[Evolve, str] = {
     "none": "sink.evolve is none: no column of the table changes.",
-    "add_columns": "Only new nullable columns are added.",
-    "widen": "Only new nullable columns are added, and columns made wider.",
+    "add_columns": "Only new nullable columns, and fields in them, are added.",
+    "widen": "Only new nullable columns, and fields in them, are added, and columns made wider.",
 }
 
 
@@ -54,13 +58,13 @@ class Evolution:
 
     @property
     def widens_table(self) -> bool:
-        """Whether a column gets a type that the table's files don't have."""
-        return any(self.columns.field(f.name).type != f.type for f in self.table)
+        """Whether a column gets a type in which readers can't read the table's files."""
+        return any(_is_wider(self.columns.field(f.name).type, f.type) for f in self.table)
 
     @property
     def widens_rows(self) -> bool:
-        """Whether the table has a column in a wider type than the rows."""
-        return any(self.columns.field(f.name).type != f.type for f in self.incoming)
+        """Whether the table has a column in a type in which readers can't read the rows' files."""
+        return any(_is_wider(self.columns.field(f.name).type, f.type) for f in self.incoming)
 
     @property
     def differences(self) -> list[str]:
@@ -72,7 +76,8 @@ class Evolution:
             _type_problem(f, self.incoming.field(f.name), self.shape)
             for f in self.table
             if f.name in self.incoming.names
-            and self.shape(self.columns.field(f.name)) != self.shape(self.incoming.field(f.name))
+            and self.shape(_sorted_field(self.columns.field(f.name)))
+            != self.shape(_sorted_field(self.incoming.field(f.name)))
         ]
         return list(dict.fromkeys([*self.problems, *missing, *narrower]))
 
@@ -84,11 +89,13 @@ class Evolution:
         evolve: Evolve,
         shape: Shape,
         refused: Mapping[str, str] | None = None,
+        *,
+        grow_maps: bool = True,
     ) -> Evolution:
         """Finds the change by which a table accepts rows with the wanted columns.
 
-        A column that the rows lack is null in them. A column that is wider in the table is
-        widened in the rows. The order of columns doesn't count.
+        A column, or a field inside one, that the rows lack is null in them. A column that is
+        wider in the table is widened in the rows. The order of columns and fields doesn't count.
 
         Args:
             table: the table's columns.
@@ -96,6 +103,7 @@ class Evolution:
             evolve: the allowed changes of the table's columns.
             shape: returns a column's type in the words of the table's format.
             refused: columns that can't be added to this table, with the reason.
+            grow_maps: whether the values of maps may get new fields.
         """
         table_fields, incoming_fields, refused = (
             {f.name: f for f in table},
@@ -103,13 +111,21 @@ class Evolution:
             refused or {},
         )
         shared = {
-            name: _common_field(f, incoming_fields[name], evolve, shape)
+            name: _common_field(f, incoming_fields[name], evolve, shape, grow_maps=grow_maps)
             for name, f in table_fields.items()
             if name in incoming_fields
         }
         new = [f for f in incoming if f.name not in table_fields]
         merged_fields = [shared.get(f.name) or f for f in table]
-        problems = [_refused_problem(f, evolve, shape, refused.get(f.name)) for f in new]
+        clash_by_folded_name = {
+            f.name.casefold(): f"new, and {f.name} is there (case doesn't count)" for f in table
+        }
+        problems = [
+            _refused_problem(
+                f, evolve, shape, refused.get(f.name) or clash_by_folded_name.get(f.name.casefold())
+            )
+            for f in new
+        ]
         problems += [
             _missing_problem(f, shape)
             for f in table
@@ -123,9 +139,10 @@ class Evolution:
         added = [f for f in new if f.nullable]
         changes = [f"{f.name} ({shape(f)})" for f in added]
         changes += [
-            f"{f.name} ({shape(table_fields[f.name])} to {shape(f)})"
+            change
             for f in merged_fields
             if shape(f) != shape(table_fields[f.name])
+            for change in _describe_change(table_fields[f.name], f, shape)
         ]
         columns = pa.schema([*merged_fields, *added], table.metadata)
         return cls(table, incoming, columns, tuple(changes), tuple(filter(None, problems)), shape)
@@ -227,16 +244,107 @@ def _refused_problem(field: pa.Field, evolve: Evolve, shape: Shape, reason: str 
     return ""
 
 
+def _describe_change(before: pa.Field, after: pa.Field, shape: Shape) -> list[str]:
+    """Returns the change of a column in words, for a nested column that of each field inside."""
+    inside = [
+        f"{path} ({describe_field(new)})"
+        if old is None
+        else f"{path} ({describe_field(old)} to {describe_field(new)})"
+        for path, old, new in inner_differences(before, after)
+    ]
+    return inside or [f"{after.name} ({shape(before)} to {shape(after)})"]
+
+
 def _common_field(
-    table_field: pa.Field, schema_field: pa.Field, evolve: Evolve, shape: Shape
+    table_field: pa.Field,
+    schema_field: pa.Field,
+    evolve: Evolve,
+    shape: Shape,
+    *,
+    grow_maps: bool,
 ) -> pa.Field | None:
     """Returns the column that holds the values of both, if it exists and is allowed."""
-    kind = _wider_type(table_field.type, schema_field.type)
     if shape(table_field) == shape(schema_field):
+        kind = _wider_type(table_field.type, schema_field.type)
         return table_field if kind is None else table_field.with_type(kind)
-    if evolve != "widen" or kind is None:
+    return _merge_fields(table_field, schema_field, evolve, grow_maps=grow_maps)
+
+
+def _merge_fields(
+    table_field: pa.Field, schema_field: pa.Field, evolve: Evolve, *, grow_maps: bool
+) -> pa.Field | None:
+    """Returns the field, at any depth, that holds the values of both, if it is allowed."""
+    kind = _merge_types(table_field.type, schema_field.type, evolve, grow_maps=grow_maps)
+    if kind is None or (schema_field.nullable != table_field.nullable and evolve != "widen"):
         return None
     return pa.field(table_field.name, kind, table_field.nullable or schema_field.nullable)
+
+
+def _merge_types(
+    table_type: pa.DataType, schema_type: pa.DataType, evolve: Evolve, *, grow_maps: bool
+) -> pa.DataType | None:
+    if not pa.types.is_nested(table_type) or table_type.id != schema_type.id:
+        wider = _wider_type(table_type, schema_type)
+        return wider if evolve == "widen" or table_type == schema_type else None
+    table_fields, schema_fields = _inner_fields(table_type), _inner_fields(schema_type)
+    fields = [
+        f
+        if name not in schema_fields
+        else _merge_fields(f, schema_fields[name], evolve, grow_maps=grow_maps)
+        for name, f in table_fields.items()
+    ]
+    lacking = [f for name, f in table_fields.items() if name not in schema_fields]
+    new = [f for name, f in schema_fields.items() if name not in table_fields]
+    folded_names = {name.casefold() for name in table_fields}
+    has_twins = (
+        len(table_fields) < table_type.num_fields
+        or len(schema_fields) < schema_type.num_fields
+        or any(f.name.casefold() in folded_names for f in new)
+    )
+    # A field inside that only one of the two has may be null.
+    fits = not has_twins and all(f.nullable for f in (*lacking, *new))
+    if not fits or any(f is None for f in fields) or (new and evolve == "none"):
+        return None
+    merged = _rebuild_type(table_type, [*fields, *new])
+    is_map = pa.types.is_map(table_type)
+    return None if is_map and not grow_maps and _is_wider(merged, table_type) else merged
+
+
+def _inner_fields(kind: pa.DataType) -> dict[str, pa.Field]:
+    """Returns the fields inside a nested type. Those of lists and maps have fixed names here."""
+    if pa.types.is_struct(kind):
+        return {f.name: f for f in kind}
+    if pa.types.is_map(kind):
+        return {"key": kind.key_field, "value": kind.item_field}
+    return {"element": kind.value_field}
+
+
+def _rebuild_type(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """Returns the nested type with other fields inside."""
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    return pa.map_(*fields) if pa.types.is_map(kind) else pa.list_(*fields)
+
+
+def _sorted_field(field: pa.Field) -> pa.Field:
+    """Returns the column with the fields of each struct inside in the order of their names."""
+    if not pa.types.is_nested(field.type):
+        return field
+    inner = [_sorted_field(f) for f in _inner_fields(field.type).values()]
+    by_name = sorted(inner, key=lambda f: f.name) if pa.types.is_struct(field.type) else inner
+    return field.with_type(_rebuild_type(field.type, by_name))
+
+
+def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Returns whether a file of the narrow type has to be rewritten for readers of the wide one.
+
+    Readers know a struct's fields by their names, and one that a file lacks is null to them, also
+    in the elements of lists. Not all of them find it so in the values of maps.
+    """
+    if wide.id != narrow.id or not pa.types.is_nested(wide) or pa.types.is_map(wide):
+        return bool(wide != narrow)
+    fields = _inner_fields(wide)
+    return any(_is_wider(fields[name].type, f.type) for name, f in _inner_fields(narrow).items())
 
 
 def _wider_type(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -10,6 +11,10 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.schema.metadata_types import metadata_fields, refuse_wrong
+from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
+
+FieldPair: TypeAlias = "tuple[str, pa.Field | None, pa.Field | None]"
+"""A path, and the fields that a table and a schema have there; None if it has none."""
 
 DEAD_FILE = pa.schema(
     [
@@ -59,14 +64,18 @@ def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     )
 
 
-def table_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """Returns the columns of a table that rows are appended to.
+def table_schema(
+    rows: pa.Schema, metadata: Mapping[str, str], primary_key: PrimaryKey | None = None
+) -> pa.Schema:
+    """Returns the columns of a table.
 
-    They are the rows' columns, then all metadata columns.
+    They are the rows' columns, then all metadata columns. With a primary key, whose rows are in
+    files, the column of the bucket is last.
     """
-    return file_schema(rows, metadata).append(
-        pa.field(metadata["window"], pa.string(), nullable=False)
-    )
+    window = pa.field(metadata["window"], pa.string(), nullable=False)
+    bucket = pa.field(BUCKET, pa.int32(), nullable=False)
+    columns = file_schema(rows, metadata).append(window)
+    return columns if primary_key is None else columns.append(bucket)
 
 
 def refuse_unstorable(
@@ -128,18 +137,25 @@ def fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 def inner_difference(table_field: pa.Field, schema_field: pa.Field) -> str:
     """Returns the paths at which two nested columns differ, with both types; "" if none."""
+    return "; ".join(
+        f"{path}: {describe_field(old)} in the table, {describe_field(new)} in the schema"
+        for path, old, new in inner_differences(table_field, schema_field)
+    )
+
+
+def inner_differences(table_field: pa.Field, schema_field: pa.Field) -> list[FieldPair]:
+    """Returns the fields in which two nested columns of one type differ, with their paths.
+
+    In a path, `[]` means the elements of a list, and `{key}` and `{value}` those of a map.
+    """
     alike = table_field.type.id == schema_field.type.id
     inner = _inner(table_field.name, table_field, schema_field) if alike else ()
-    return "; ".join(difference for fields in inner for difference in _differences(*fields))
+    return [difference for fields in inner for difference in _differences(*fields)]
 
 
 def _differences(
     path: str, table_field: pa.Field | None, schema_field: pa.Field | None
-) -> Iterator[str]:
-    """Yields the paths that differ.
-
-    In a path, `[]` means the elements of a list, and `{key}` and `{value}` those of a map.
-    """
+) -> Iterator[FieldPair]:
     if table_field is not None and schema_field is not None:
         if (table_field.type, table_field.nullable) == (schema_field.type, schema_field.nullable):
             return
@@ -155,15 +171,10 @@ def _differences(
             if deeper:
                 yield from deeper
                 return
-    yield (
-        f"{path}: {describe_field(table_field)} in the table,"
-        f" {describe_field(schema_field)} in the schema"
-    )
+    yield path, table_field, schema_field
 
 
-def _inner(
-    path: str, table_field: pa.Field, schema_field: pa.Field
-) -> Iterator[tuple[str, pa.Field | None, pa.Field | None]]:
+def _inner(path: str, table_field: pa.Field, schema_field: pa.Field) -> Iterator[FieldPair]:
     """Yields the fields inside two columns of one nested type, with their paths."""
     table_type, schema_type = table_field.type, schema_field.type
     if pa.types.is_struct(table_type):

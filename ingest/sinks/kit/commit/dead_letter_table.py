@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Literal
 
 import msgspec
@@ -21,11 +20,12 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
-from windrow.ingest.ports.sink import StagerFactory
+from windrow.ingest.ports.sink import Maintained, Maintenance, StagerFactory
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS, fit_columns
-from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
+from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten, run_commit_loop
+from windrow.ingest.sinks.kit.commit.maintain import maintain
 from windrow.ingest.sinks.kit.commit.pages import PagedState
-from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep
+from windrow.ingest.sinks.kit.commit.sweep import check_staged
 from windrow.ingest.sinks.kit.commit.table_store import (
     TableChange,
     TableState,
@@ -35,7 +35,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
 from windrow.ingest.sinks.kit.commit.window_table import is_fit, prepare, relist
 from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout
 
-NoteKind = Literal["dead", "published"]
+NoteKind = Literal["dead", "expired", "published"]
 
 COLUMNS = DEAD_LETTERS.set(
     len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False)
@@ -113,6 +113,27 @@ class DeadLetterTable:
     def note_published(self, window: Window, attempt: str) -> None:
         self._put("published", window, attempt)
 
+    def expire(self, window: Window, attempt: str) -> bool:
+        name = note("expired", window, attempt)
+
+        def find_outcome(state: TableState) -> bool | None:
+            if state.note(name) is not None:
+                return True
+            newest = self._newest_attempts(state, lambda key: key == window.key)
+            return None if newest == {window.key: attempt} else False
+
+        def remove(state: TableState) -> TableChange:
+            return TableChange(window=window, replaces=True, notes={name: state.version + 1})
+
+        done = run_commit_loop(self.store, find_outcome, remove)
+        if isinstance(done, Unanswered):
+            raise OutcomeUnknownError.of(f"to {self.store.location}", done.reason)
+        return not isinstance(done, AlreadyWritten) or done.value
+
+    def is_expired(self, window: Window, attempt: str) -> bool:
+        with self.store.reading() as state:
+            return state is not None and state.note(note("expired", window, attempt)) is not None
+
     def _put(
         self, kind: NoteKind, window: Window, attempt: str, committables: tuple[str, ...] = ()
     ) -> None:
@@ -152,9 +173,14 @@ class DeadLetterTable:
 
     def attempts(self, key_filter: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:
-            notes = {} if state is None else dict(state.notes())
+            return {} if state is None else self._newest_attempts(state, key_filter)
+
+    def _newest_attempts(
+        self, state: TableState, key_filter: Callable[[str], bool]
+    ) -> dict[str, str]:
+        """Returns the newest attempt that left dead letters of each window, by the window's key."""
         newest: dict[str, str] = {}
-        for name, _ in sorted(notes.items(), key=lambda named_version: named_version[1]):
+        for name, _ in sorted(state.notes().items(), key=lambda named_version: named_version[1]):
             window_note = self.window_of_note(name, "dead")
             if window_note is not None and key_filter(window_note[0]):
                 newest[window_note[0]] = window_note[1]
@@ -196,8 +222,8 @@ class DeadLetterTable:
             if state is not None:
                 yield from state.scan(window)
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        return sweep(self.store, older_than, dry_run=dry_run)
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
+        return maintain(self.store, settings, dry_run=dry_run)
 
 
 def note(kind: NoteKind, window: Window, attempt: str) -> str:

@@ -31,6 +31,7 @@ from windrow.ingest.sinks.kit.commit import stored_receipts
 from windrow.ingest.sinks.kit.commit.stored_receipts import NamedReceipt
 from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
 from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.staged_files import HasSize
 
 PAGES = "_windrow/pages"
 
@@ -338,6 +339,39 @@ class PagedState:
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         return self.pages.overlapping(ranges)
+
+    # Maintenance (`sinks.kit.commit.maintain`) asks the following of tables whose commits name
+    # staged files.
+
+    def files_by_partition(self) -> Mapping[str, Sequence[HasSize]]:
+        """Returns the files whose rows may be in one file, by their partition of the table."""
+        return {}
+
+    def join_files(self, paths: Sequence[str], attempt: str) -> msgspec.Struct | None:
+        """Writes one new file with the rows of some files of a partition; returns its description.
+
+        It returns None if the files have no rows.
+
+        Raises:
+            RefusedError, SchemaChangedError: the rows of the files can't be told, or a file is
+                gone or damaged.
+            UnreachableError: a file can't be read.
+            OSError: the new file can't be written.
+        """
+        raise NotImplementedError
+
+    def snapshots_until(self, instant: int) -> Sequence[int]:
+        """Returns the ids of unprotected snapshots up to an instant, in epoch milliseconds."""
+        del instant
+        return ()
+
+    def replaced_until(self, instant: int) -> Sequence[str]:
+        """Returns the files that this state lacks since an instant, in epoch milliseconds.
+
+        Only readers of older versions need them. A sweep finds them in most kinds of tables.
+        """
+        del instant
+        return ()
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         named = self.pages.windows[window.key]

@@ -7,23 +7,25 @@ that no commit names has no meaning, and a lost file can be restored byte by byt
 As rows of a database, in two tables: the receipts, and the ranges of offsets, which find
 overlapping windows. A person may change or delete rows of either table. A window with a row in
 one of them was committed.
+
+Both are read in the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.codec import to_json
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Window, covered_ranges
-from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
+from windrow.ingest.sinks.kit.commit.table_store import ReceiptState, StoredReceipt
 from windrow.ingest.sinks.kit.files.filesystem import Place
 
 RECEIPTS = "_windrow/receipts"
@@ -203,3 +205,62 @@ def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> 
 def _range_texts(receipt: Receipt) -> list[str]:
     """Returns the window's ranges as texts: the topic's id, the partition, start and stop."""
     return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered_ranges(receipt.plan)]
+
+
+# ------------------------------------------------------------------------------------------ read
+
+
+class _AnyVersion(msgspec.Struct):
+    """The one field that receipts of every version have."""
+
+    version: int = 1
+
+
+def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
+    """Parses a stored receipt.
+
+    A receipt of a later version isn't read: its unknown fields may change the meaning of the
+    others.
+    """
+    if isinstance(stored, Unreadable):
+        return stored
+    try:
+        version = from_json(stored.text, _AnyVersion).version
+        if version > RECEIPT_VERSION:
+            message = f"the receipt of window {stored.key} was written by a later windrow"
+            advice = "Upgrade windrow; nothing is wrong with the table."
+            return Unreadable(stored.key, message, advice)
+        if version < RECEIPT_VERSION:
+            message = f"the receipt of window {stored.key} has form {version}, from before 0.1.0"
+            advice = (
+                "Begin another pipeline and table from the topic: this form isn't read any more."
+            )
+            return Unreadable(stored.key, message, advice)
+        return Committed(from_json(stored.text, Receipt), stored.version)
+    except (msgspec.DecodeError, ValueError):
+        message = f"the receipt of window {stored.key} is damaged"
+        advice = "Put the ledger's copy back: windrow verify SPEC --restore-receipts."
+        return Unreadable(stored.key, message, advice)
+
+
+def require_readable(committed: Committed | Unreadable) -> Committed:
+    """Returns a receipt that can be read.
+
+    Raises:
+        DamagedError: it is missing or damaged.
+    """
+    if isinstance(committed, Unreadable):
+        raise DamagedError(committed.message, "commit", committed.advice)
+    return committed
+
+
+def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Committed]:
+    """Returns the newest committed receipts of some windows, by the window's key.
+
+    Raises:
+        DamagedError: a receipt is missing or damaged.
+    """
+    receipts = (
+        [require_readable(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
+    )
+    return {committed.receipt.window.key: committed for committed in receipts}

@@ -51,6 +51,18 @@ class StoredReceipt(msgspec.Struct, frozen=True):
     version: int | None
 
 
+class JoinedFiles(msgspec.Struct, frozen=True):
+    """Files of one partition of a table, and the file that has their rows from now on.
+
+    Attributes:
+        replaced: the paths of the files, in the words of the store.
+        staged: the committable of the new file; empty if the files had no rows.
+    """
+
+    replaced: tuple[str, ...]
+    staged: tuple[str, ...]
+
+
 class TableChange(msgspec.Struct, frozen=True):
     """The content of one commit: one atomic operation makes all of it visible, or nothing.
 
@@ -61,6 +73,8 @@ class TableChange(msgspec.Struct, frozen=True):
         receipt: the new receipt of the window; None for dead letters, which have none.
         notes: small numbers by name. Each replaces the earlier value of its name.
         columns: the table's columns as the staged rows need them; None if there are no rows.
+        joined: files that are replaced by files with the same rows. Such a change has no window.
+        expired_snapshots: the ids of the snapshots that are removed from the table's history.
     """
 
     window: Window | None = None
@@ -69,6 +83,8 @@ class TableChange(msgspec.Struct, frozen=True):
     receipt: Receipt | None = None
     notes: Mapping[str, int] = {}
     columns: pa.Schema | None = None
+    joined: tuple[JoinedFiles, ...] = ()
+    expired_snapshots: tuple[int, ...] = ()
 
 
 class Written(msgspec.Struct, frozen=True):

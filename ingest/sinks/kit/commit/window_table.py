@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import (
-    DamagedError,
     OutcomeUnknownError,
     RefusedError,
     SchemaChangedError,
@@ -26,13 +23,15 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
-from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, Window, covered_ranges
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt, Staged
+from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import (
     Capabilities,
     KeyedAudit,
+    Maintained,
+    Maintenance,
     Outcome,
     ProgressFolder,
     RowsHeld,
@@ -49,9 +48,16 @@ from windrow.ingest.sinks.kit.commit.commit_loop import (
     table_gone_error,
 )
 from windrow.ingest.sinks.kit.commit.conflicts import TableView, decide
+from windrow.ingest.sinks.kit.commit.maintain import maintain
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
-from windrow.ingest.sinks.kit.commit.stored_receipts import digest, read_receipt_texts
-from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep, youngest
+from windrow.ingest.sinks.kit.commit.stored_receipts import (
+    committed_by_key,
+    digest,
+    read_receipt,
+    read_receipt_texts,
+    require_readable,
+)
+from windrow.ingest.sinks.kit.commit.sweep import check_staged, youngest
 from windrow.ingest.sinks.kit.commit.table_store import (
     ReceiptState,
     StoredReceipt,
@@ -63,65 +69,12 @@ from windrow.ingest.sinks.kit.commit.table_store import (
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.kit.files.staged_files import SWEPT
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 T = TypeVar("T")
 
 # ------------------------------------------------------------------------------------- receipts
-
-
-class _AnyVersion(msgspec.Struct):
-    """The one field that receipts of every version have."""
-
-    version: int = 1
-
-
-def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
-    """Parses a stored receipt.
-
-    A receipt of a later version isn't read: its unknown fields may change the meaning of the
-    others.
-    """
-    if isinstance(stored, Unreadable):
-        return stored
-    try:
-        version = from_json(stored.text, _AnyVersion).version
-        if version > RECEIPT_VERSION:
-            message = f"the receipt of window {stored.key} was written by a later windrow"
-            advice = "Upgrade windrow; nothing is wrong with the table."
-            return Unreadable(stored.key, message, advice)
-        if version < RECEIPT_VERSION:
-            message = f"the receipt of window {stored.key} has form {version}, from before 0.1.0"
-            advice = (
-                "Begin another pipeline and table from the topic: this form isn't read any more."
-            )
-            return Unreadable(stored.key, message, advice)
-        return Committed(from_json(stored.text, Receipt), stored.version)
-    except (msgspec.DecodeError, ValueError):
-        message = f"the receipt of window {stored.key} is damaged"
-        advice = "Put the ledger's copy back: windrow verify SPEC --restore-receipts."
-        return Unreadable(stored.key, message, advice)
-
-
-def _require_readable(committed: Committed | Unreadable) -> Committed:
-    """Returns a receipt that can be read.
-
-    Raises:
-        DamagedError: it is missing or damaged.
-    """
-    if isinstance(committed, Unreadable):
-        raise DamagedError(committed.message, "commit", committed.advice)
-    return committed
-
-
-def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Committed]:
-    """Returns the newest committed receipts of some windows, by the window's key.
-
-    Raises:
-        DamagedError: a receipt is missing or damaged.
-    """
-    receipts = (
-        [_require_readable(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
-    )
-    return {committed.receipt.window.key: committed for committed in receipts}
 
 
 def check_receipt(location: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
@@ -322,7 +275,7 @@ class ReceiptTable:
                         for stored_receipt in stored
                     }
         return (
-            _require_readable(receipt_by_key[w.key]) if w.key in receipt_by_key else None
+            require_readable(receipt_by_key[w.key]) if w.key in receipt_by_key else None
             for w in windows
         )
 
@@ -338,7 +291,7 @@ class ReceiptTable:
     def receipts(self) -> Iterator[Committed]:
         with self.reading() as state:
             if state is not None:
-                yield from map(_require_readable, receipts_of(state))
+                yield from map(require_readable, receipts_of(state))
 
     def receipt_text(self, receipt: Receipt) -> str:
         with self.reading() as state:
@@ -489,8 +442,8 @@ class WindowTable(ReceiptTable):
                 "Nothing was committed. Find out what wrote them, and remove them.",
             )
 
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        return sweep(self.store, older_than, dry_run=dry_run)
+    def maintain(self, settings: Maintenance, *, dry_run: bool = False) -> Maintained:
+        return maintain(self.store, settings, dry_run=dry_run)
 
     def audit(self) -> TableAudit:
         return TableAudit(self)
@@ -627,6 +580,14 @@ class KeyedTableAudit:
                 yield from ask(cast("KeyedAudit", state))
 
 
+@cache
+def _open_database() -> DuckDBPyConnection:
+    """Opens this process's database in memory, which takes longer than to count a window."""
+    import duckdb  # imported here, because only verification needs it
+
+    return duckdb.connect(config={"memory_limit": _MEMORY, "threads": "2"})
+
+
 def _counted(
     batches: Iterator[pa.RecordBatch],
     columns: pa.Schema,
@@ -645,8 +606,6 @@ def _counted(
         RefusedError, UnreachableError: an error of reading the batches. RefusedError also if
             they have other columns.
     """
-    import duckdb  # imported here, because only verification needs it
-
     failed: list[Exception] = []
 
     def picked() -> Iterator[pa.RecordBatch]:
@@ -659,7 +618,7 @@ def _counted(
 
     count = _COUNT.format(**{name: quote_identifier(column) for name, column in metadata.items()})
     try:
-        with duckdb.connect(config={"memory_limit": _MEMORY, "threads": "2"}) as connection:
+        with _open_database().cursor() as connection:
             # DuckDB writes the progress bar to stdout.
             connection.execute("SET enable_progress_bar = false")
             rows = pa.RecordBatchReader.from_batches(columns, picked())

@@ -1,4 +1,4 @@
-"""Stages a split's rows: a stager on an executor writes them to a file that isn't visible yet.
+"""Stages a split's rows: a stager on an executor writes them to files that aren't visible yet.
 
     layout    makes a staged batch from rows and their messages, the same for every sink
     writer    writes such batches in a sink's format, and describes the file for the commit
@@ -10,14 +10,20 @@ becomes visible here, and nothing is removed: another attempt may have committed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError, format_count
+from windrow.ingest.errors import (
+    BugError,
+    RefusedError,
+    UnreachableError,
+    UnstorableRowsError,
+    format_count,
+)
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
@@ -25,6 +31,12 @@ from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.calendar import find_outside_calendar
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
+from windrow.ingest.schema.partition_fields import (
+    MOST_PARTITIONS,
+    PartitionField,
+    PartitionValues,
+)
+from windrow.ingest.schema.partition_values import divide_by_partition
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, file_schema
 from windrow.ingest.sinks.kit.files.filesystem import Place, is_busy
 
@@ -190,12 +202,12 @@ class GrowingFile(Generic[File]):
         grouped: bool = True,
         durable: bool = True,
     ) -> None:
-        self.rows = 0
+        self.rows = self.waiting_bytes = 0
         self._folder, self._path, self._writer = folder, path, writer
         self._grouped, self._durable = grouped, durable
         self._out: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._waiting_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Appends rows, with the same columns each time."""
@@ -208,19 +220,19 @@ class GrowingFile(Generic[File]):
         self.rows += batch.num_rows
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
+        self.waiting_bytes += batch.nbytes
         if (
             not self._grouped
             or self._waiting_rows >= GROUP_ROWS
-            or self._waiting_bytes >= GROUP_BYTES
+            or self.waiting_bytes >= GROUP_BYTES
         ):
-            self._flush()
+            self.flush()
 
     def close(self) -> File | None:
         """Finishes the file and describes it; None if there were no rows."""
         if self._out is None:
             return None
-        self._flush()
+        self.flush()
         self._writer.end()
         self._out.close()
         return self._writer.describe(
@@ -238,26 +250,109 @@ class GrowingFile(Generic[File]):
                 self._writer.end()
                 self._out.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes the rows that are in memory as a group."""
         if self._waiting:
             self._writer.write(pa.Table.from_batches(self._waiting))
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
+
+
+class PartitionedFiles(Generic[File]):
+    """Growing files, one for each partition of the rows of a split.
+
+    All of them together hold about as much in memory as one file of a table without partitions.
+
+    Args:
+        fields: the partition fields; empty for a single file.
+        split: the split of the rows.
+        begin: begins the file of a partition.
+        as_texts: whether the values of a partition are texts, for Delta and for folders.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[PartitionField],
+        split: Split,
+        begin: Callable[[PartitionValues], GrowingFile[File]],
+        *,
+        as_texts: bool = False,
+    ) -> None:
+        self._fields, self._split, self._begin = fields, split, begin
+        self._as_texts = as_texts
+        self._files: dict[PartitionValues, GrowingFile[File]] = {}
+
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
+        return sum(file.rows for file in self._files.values())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Appends each row to the file of its partition.
+
+        Raises:
+            RefusedError: the rows of the split have too many partitions.
+        """
+        divided: Iterable[tuple[PartitionValues, pa.RecordBatch]] = [((), batch)]
+        if self._fields:
+            divided = divide_by_partition(self._fields, batch, as_texts=self._as_texts)
+        for partition, rows in divided:
+            if partition not in self._files:
+                self._refuse_more()
+                self._files[partition] = self._begin(partition)
+            self._files[partition].add(rows)
+        while sum(file.waiting_bytes for file in self._files.values()) >= GROUP_BYTES:
+            max(self._files.values(), key=lambda file: file.waiting_bytes).flush()
+
+    def close(self) -> list[File]:
+        """Finishes the files and describes them."""
+        return [
+            description
+            for file in self._files.values()
+            if (description := file.close()) is not None
+        ]
+
+    def abandon(self) -> None:
+        """Closes the files without a result."""
+        for file in self._files.values():
+            file.abandon()
+
+    def _refuse_more(self) -> None:
+        if len(self._files) < MOST_PARTITIONS:
+            return
+        split = self._split
+        raise RefusedError(
+            f"the rows of one split would be in more than {MOST_PARTITIONS} files, one for each"
+            f" partition: sink.partition_by is {PartitionField.describe(self._fields)}",
+            "stage",
+            "Nothing was committed. Refuse far values by a rule of the schema. Else begin a"
+            " pipeline with another id and table: with smaller windows, or by month or year in"
+            " place of day, or with fewer buckets.",
+            split.topic,
+            split.partition,
+            split.start,
+        )
 
 
 class FileStager(Generic[File]):
-    """Stages a split in one file (`ports.sink.Stager`).
+    """Stages a split in one file, or in one for each partition (`ports.sink.Stager`).
 
     Args:
         uri: the place of the sink's files, for errors.
         layout: the columns of a staged batch.
         split: the split of the rows.
-        file: the new file.
+        file: the new file or files.
     """
 
     done = "committed"
     """The word for the step that surely didn't happen to a split whose file can't be written."""
 
-    def __init__(self, uri: str, layout: Layout, split: Split, file: GrowingFile[File]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        layout: Layout,
+        split: Split,
+        file: GrowingFile[File] | PartitionedFiles[File],
+    ) -> None:
         self._uri, self._layout, self._split, self._file = uri, layout, split, file
         self._checksum = 0
 
@@ -278,12 +373,10 @@ class FileStager(Generic[File]):
 
     def finish(self) -> Staging:
         with explain_write_errors(self._uri, self._split, done=self.done):
-            file = self._file.close()
-        return Staging(
-            self._file.rows,
-            checksum_text(self._checksum),
-            () if file is None else (msgspec.json.encode(file).decode(),),
-        )
+            closed = self._file.close()
+        files = closed if isinstance(closed, list) else [] if closed is None else [closed]
+        committables = tuple(msgspec.json.encode(file).decode() for file in files)
+        return Staging(self._file.rows, checksum_text(self._checksum), committables)
 
     def discard(self) -> None:
         """Closes the file without a result. The file stays until a sweep removes it."""

@@ -146,19 +146,37 @@ def explain_file_errors(path: str) -> Iterator[None]:
         # A flipped bit in the file can cause any of these errors.
         raise _unreadable_error(path, error) from error
     except OSError as error:
-        # Parquet's own errors about pages and footers have no errno.
-        if error.errno is None:
+        # Parquet's own errors about pages and footers have no errno, and neither have S3's.
+        if error.errno is None and "AWS Error" not in str(error):
             raise _unreadable_error(path, error) from error
         raise UnreachableError(
-            f"{path}: {error.strerror}",
+            f"{path}: {error.strerror or _first_line(error)}",
             "setup",
             "Check the table's storage and rights, then run this again.",
         ) from error
 
 
+@contextmanager
+def explain_storage_errors() -> Iterator[None]:
+    """Converts the operating system's errors while a commit reads and writes files of the table.
+
+    Raises:
+        UnreachableError: a file can't be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UnreachableError(
+            f"a file of the table can't be read or written: {reason}",
+            "commit",
+            "Nothing was committed. Make room or repair the storage, then run the window again.",
+        ) from error
+
+
 def _unreadable_error(path: str, error: Exception) -> RefusedError:
     reason = (
-        str(error).strip().partition("\n")[0][:200]
+        _first_line(error)
         if isinstance(error, OSError | pa.ArrowException)
         else type(error).__name__
     )
@@ -168,3 +186,7 @@ def _unreadable_error(path: str, error: Exception) -> RefusedError:
         "commit",
         "Restore the file from a backup; or, if no commit names it yet, run the window again.",
     )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]

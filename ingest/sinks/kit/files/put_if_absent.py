@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from windrow.ingest.call_limits import limit_body, run_in_time
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
 from windrow.ingest.retry import STORE_WAITS, retry
 from windrow.ingest.sinks.kit.files.filesystem import Place
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
 _S3 = "s3://"
-_TRIALS = "_windrow/trials"
+TRIALS = "_windrow/doctor"
+"""The folder of the files that `windrow doctor --write` puts and removes."""
+
 _UNKNOWN_CONDITION = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
 """The error codes of stores that don't know the condition."""
 
@@ -33,6 +36,13 @@ _STORES = (
     "Let sink.path be a folder on a disk with hard links, or a bucket of a store with conditional"
     " puts; or take another kind of sink."
 )
+
+
+REQUEST_SECONDS = 60.0
+"""The seconds for a request to S3 with its credentials, however slowly the answer comes."""
+
+MOST_BYTES = 1 << 20
+"""The most bytes of an answer of S3, which is empty or an error."""
 
 
 class PutIfAbsent(ABC):
@@ -154,10 +164,10 @@ class S3Puts(PutIfAbsent):
 
     def put(self, path: str, content: bytes) -> None:
         """Puts an object. The request is sent once, because a retry could find its own object."""
-        with self._explained(path):
-            s3_client().put_object(
-                Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
-            )
+        answer = self._request("put_object", path, Body=content, IfNoneMatch="*")
+        if "ETag" not in answer:
+            # a proxy's page, for example: the object isn't there
+            raise OSError(errno.EIO, "an answer that isn't S3's", path)
 
     def check(self, path: str, content: bytes) -> None:
         """Puts an existing object again. A store that ignores the condition overwrites it."""
@@ -175,7 +185,7 @@ class S3Puts(PutIfAbsent):
         Raises:
             SpecError, UnreachableError: as `check`.
         """
-        path = f"{_TRIALS}/{uuid.uuid4().hex}"
+        path = f"{TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
             # An earlier try may have arrived, and then the file exists.
@@ -193,24 +203,30 @@ class S3Puts(PutIfAbsent):
         self.retry(lambda: self._delete(path))
 
     def _delete(self, path: str) -> None:
-        with self._explained(path):
-            s3_client().delete_object(Bucket=self._bucket, Key=self._key(path))
+        self._request("delete_object", path)
 
-    def _key(self, path: str) -> str:
-        return f"{self._prefix}/{path}".lstrip("/")
+    def _request(self, operation: str, path: str, **arguments: object) -> Mapping[str, object]:
+        """Sends a request about an object, within a limit of time."""
+        key = f"{self._prefix}/{path}".lstrip("/")
+        with self._explained(path):
+            send = getattr(s3_client(), operation)
+            return run_in_time(
+                lambda: send(Bucket=self._bucket, Key=key, **arguments), REQUEST_SECONDS
+            )
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
         """Converts the client's errors to those of the operating system."""
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import ClientError
 
         try:
             with self.folder.waiting():
                 yield
         except ClientError as error:
             raise self._as_os_error(path, error) from error
-        except BotoCoreError as error:
-            # The error's text has keys and addresses, so only its type is shown.
+        except Exception as error:
+            # The client fails on odd answers in its own ways. The error's text has keys and
+            # addresses, so only its type is shown.
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def _as_os_error(self, path: str, error: ClientError) -> OSError:
@@ -238,9 +254,23 @@ def has_s3() -> bool:
 
 @cache
 def s3_client() -> Any:
-    """Returns the process's client, which finds credentials as the SDK does."""
+    """Returns the process's client, which finds credentials as the SDK does.
+
+    An answer's body is limited, for which boto3 has no public way.
+    """
     import boto3
     from botocore.config import Config
 
     once = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30)
-    return boto3.session.Session().client("s3", config=once)
+    client = boto3.session.Session().client("s3", config=once)
+    session = client._endpoint.http_session  # noqa: SLF001
+    send = session.send
+
+    def send_limited(request: Any) -> Any:
+        request.stream_output = True  # the body isn't read before it is limited
+        response = send(request)
+        limit_body(response.raw, MOST_BYTES)
+        return response
+
+    session.send = send_limited
+    return client

@@ -35,6 +35,10 @@ def to_safe_name(text: str) -> str:
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
+JOINING = "maintain"
+"""The beginning of the names of attempts that join files."""
+
+
 def staged_path(folder: str, attempt: str, ending: str = "parquet") -> str:
     """Makes a path for a file of an attempt, below a table. No other call makes the same path.
 
@@ -135,6 +139,11 @@ class StagedFiles(Generic[File_co]):
         self.folder = Place(uri) if folder is None else folder
         self._file, self._opened = file, opened
 
+    @staticmethod
+    def is_joined(file: HasSize) -> bool:
+        """Returns whether a file has the rows of files that maintenance has joined."""
+        return file.path.rpartition("/")[2].startswith(f"{JOINING}-")
+
     def progress_folder(self) -> Place:
         """Returns the folder of the files in which tasks note their progress. A sweep finds it.
 
@@ -184,10 +193,10 @@ class StagedFiles(Generic[File_co]):
         if given_up_paths:
             raise RefusedError(
                 f"{len(given_up_paths)} of {format_count(len(expected_files), 'staged file')} were"
-                f" given up by windrow sweep, the first is {given_up_paths[0]}",
+                f" given up by windrow maintain, the first is {given_up_paths[0]}",
                 "commit",
-                "This attempt took longer than the sweep's grace period. Nothing was committed; run"
-                " the window again.",
+                "This attempt took longer than maintain.keep_files. Nothing was committed; run the"
+                " window again.",
             )
 
     def written(self) -> dict[str, int]:

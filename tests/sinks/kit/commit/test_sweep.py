@@ -32,6 +32,7 @@ from windrow.ingest.testing.contracts.windows import (
     staged_receipt,
     window,
 )
+from windrow.ingest.testing.contracts.with_dead_letters import swept
 
 GRACE = timedelta(hours=2)
 
@@ -207,7 +208,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
     age_files(sink)
     with dying(sink.store):
         sink.sweep(GRACE)
-    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
+    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow maintain"):
         sink.commit(receipt, staged)
     assert len(sink.sweep(GRACE)) == 2
 
@@ -218,8 +219,8 @@ def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     age_files(sink)
     with dying(sink.dead_letters.store):
-        sink.dead_letters.sweep(GRACE)
-    with pytest.raises(RefusedError, match="given up by windrow sweep"):
+        swept(sink.dead_letters, GRACE)
+    with pytest.raises(RefusedError, match="given up by windrow maintain"):
         sink.commit_dead(receipt.plan, "late", staged)
     assert sink.dead_letters.attempts(lambda _: True) == {window(0).key: "a1"}
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.sinks.with_dead_letters import DeltaBoth
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
 from windrow.ingest.sinks.kit.files.file_stager import explain_write_errors
 from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 
@@ -217,3 +218,19 @@ def test_a_code_behind_a_long_name_counts() -> None:
         raise OSError(arrows)
     deltas = f"S3 error\n ↳ Error performing GET http://s3/{name} - status code\n ↳ 503 Slow"
     assert "run this again later" in Place("s3://b/t").advice(reason(OSError(deltas)))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 52",
+            UnreachableError,
+        ),
+        ("Couldn't deserialize thrift: TProtocolException: Invalid data", RefusedError),
+    ],
+)
+def test_a_store_without_an_answer_damages_no_file(text: str, error: type[WindrowError]) -> None:
+    """An error of S3's client while a file is read isn't damage of the file."""
+    with pytest.raises(error, match=text[:20]), explain_file_errors("a.parquet"):
+        raise OSError(text)

@@ -28,10 +28,11 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kit.files import put_if_absent
 from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.write_check import try_writing
 from windrow.ingest.testing.contracts.windows import run_together, staged_receipt
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
-pytestmark = pytest.mark.slow  # a server is started
+pytestmark = [pytest.mark.slow, pytest.mark.some(14, of="tests")]  # a server is started
 
 SPEC = """\
 id: things
@@ -177,8 +178,8 @@ def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, m
     fresh.prepare()
     assert fault.hit
     s3.faults.clear()
-    s3.fail(mode, "PUT", "_windrow/trials/", times=2)
-    fresh.refuse_unwritable()
+    s3.fail(mode, "PUT", "_windrow/doctor/", times=2)
+    try_writing(fresh.uri)
     assert fresh.owner() == OWNER
 
 
@@ -200,15 +201,15 @@ def test_a_trial_that_can_not_be_taken_away(s3: S3Server, fresh: Any) -> None:
 
     A file that stays raises an error, which doesn't hide the trial's result.
     """
-    fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
-    fresh.refuse_unwritable()
+    fault = s3.fail("slow_down", "DELETE", "_windrow/doctor/", times=2)
+    try_writing(fresh.uri)
     assert fault.hit == 2
-    s3.fail("slow_down", "DELETE", "_windrow/trials/", times=100)
+    s3.fail("slow_down", "DELETE", "_windrow/doctor/", times=100)
     with pytest.raises(UnreachableError, match="SlowDown"):
-        fresh.refuse_unwritable()
+        try_writing(fresh.uri)
     s3.fail("unconditional", "PUT", "/orders/", times=100)
     with pytest.raises(SpecError, match="exactly once"):
-        fresh.refuse_unwritable()
+        try_writing(fresh.uri)
 
 
 @pytest.mark.some(2)
@@ -220,7 +221,7 @@ def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, m
     Doctor asks the store; a table of files asks again when it is begun.
     """
     s3.fail(mode, "PUT", "/orders/", times=100)
-    operations = [fresh.refuse_unwritable]
+    operations = [lambda: try_writing(fresh.uri)]
     for ask in operations if isinstance(fresh.store, DeltaStore) else [*operations, fresh.prepare]:
         with pytest.raises(SpecError, match="exactly once"):
             ask()
@@ -231,8 +232,8 @@ def test_doctor_asks_the_store(world: Any, s3: S3Server, fresh: Any) -> None:
     an existing bucket.
     """
     with pytest.raises(UnreachableError, match="NoSuchBucket"):
-        world.sink_at("s3://no-such-bucket-at-all/orders").refuse_unwritable()
-    fresh.refuse_unwritable()
+        try_writing("s3://no-such-bucket-at-all/orders")
+    try_writing(fresh.uri)
     bucket = fresh.uri.removeprefix("s3://").partition("/")[0]
     assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
@@ -294,7 +295,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SpecError, match=r"windrow-ingest\[s3\]"):
         FilesWorld().sink_at("s3://bucket/orders")
-    DeltaWorld().sink_at("s3://bucket/orders").refuse_unwritable()
+    try_writing("s3://bucket/orders")
 
 
 def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

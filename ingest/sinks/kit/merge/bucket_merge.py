@@ -33,47 +33,40 @@ and the later message counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from windrow.ingest.model.receipt import Merged, Receipt
-from windrow.ingest.sinks.delta.stage import (
-    StagedFile,
-    begin_file,
-    explain_storage_errors,
-    part_path,
-)
-from windrow.ingest.sinks.delta.table import (
-    Action,
-    DataFile,
-    add_actions,
-    data_files,
-    remove_action,
-)
-from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, find_tombstones
-from windrow.ingest.sinks.kit import (
-    BUCKET,
-    DELETED,
-    UNAVAILABLE,
-    GrowingFile,
+from windrow.ingest.schema.checksum import checksum
+from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
+from windrow.ingest.sinks.kit.columns.merging import (
     MergeColumns,
     MergeCounts,
-    Place,
-    checksum,
-    fit_columns,
-    read_batches,
     refuse_unmergeable,
-    rows_per_batch,
 )
+from windrow.ingest.sinks.kit.columns.table_columns import fit_columns
+from windrow.ingest.sinks.kit.commit.stored_receipts import committed_by_key
+from windrow.ingest.sinks.kit.commit.table_store import ReceiptState
+from windrow.ingest.sinks.kit.files.file_stager import GrowingFile
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.parquet_files import explain_storage_errors, rows_per_batch
+from windrow.ingest.sinks.kit.merge.staged_changes import ChangesFile
+from windrow.ingest.sinks.kit.merge.tombstones import (
+    TombstonesOf,
+    TombstonesWriter,
+    find_tombstones,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FEW = 8
 """A commit compacts a bucket that has at least this number of files."""
@@ -109,27 +102,52 @@ class MergeLayout(MergeColumns, frozen=True):
         )
 
 
-def merge(
-    folder: Place,
-    table: DeltaTable,
+OldFile = TypeVar("OldFile")
+NewFile = TypeVar("NewFile", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class BucketFiles(Generic[OldFile, NewFile]):
+    """The files of a table with a primary key, in the snapshot on which the commit is made.
+
+    Attributes:
+        folder: the table's place.
+        by_bucket: the files of each bucket.
+        read: reads the rows of a file, or some of its columns.
+        begin: begins a new file of a bucket.
+    """
+
+    folder: Place
+    by_bucket: Mapping[int, Sequence[OldFile]]
+    read: Callable[[OldFile, list[str] | None], Iterator[pa.RecordBatch]]
+    begin: Callable[[int], GrowingFile[NewFile]]
+
+
+@dataclass(frozen=True)
+class FileChanges(Generic[OldFile, NewFile]):
+    """The files that a merge removes from the table, and those that it adds to each bucket."""
+
+    removed: list[OldFile] = field(default_factory=list)
+    added: list[tuple[int, NewFile]] = field(default_factory=list)
+
+
+def merge_changes(
+    state: ReceiptState,
+    table: BucketFiles[OldFile, NewFile],
     layout: MergeLayout,
     receipt: Receipt,
-    files: Sequence[StagedFile],
-    later: Sequence[Receipt],
-    older: Receipt | None,
-) -> tuple[Merged, list[Action]]:
-    """Merges staged files; returns the receipt's sums and the actions of the commit.
+    committables: Iterable[str],
+) -> tuple[Receipt, FileChanges[OldFile, NewFile]]:
+    """Merges staged changes; returns the receipt with its sums, and the change of the files.
 
     It writes the new files, which no commit names yet.
 
     Args:
-        folder: the table's place.
-        table: the snapshot on which the commit is made.
+        state: the table's state, with all committed receipts.
+        table: the table's files in that state.
         layout: the layout of the table's files.
         receipt: the window's receipt.
-        files: the staged files, with changes.
-        later: the committed receipts of all windows after this one.
-        older: the committed receipt of the previous generation, if there is one.
+        committables: the staged changes.
 
     Raises:
         RefusedError: a replacement lacks keys whose newest change was its window's; a kept
@@ -137,46 +155,59 @@ def merge(
         DamagedError: tombstones are damaged.
         UnreachableError: a file can't be read or written.
     """
-    merging = Merging(folder, table, layout, receipt, files, later, older)
-    by_bucket: dict[int, list[DataFile]] = {}
-    for file in data_files(table):
-        by_bucket.setdefault(int(file.part), []).append(file)
+    staged = [msgspec.json.decode(text, type=ChangesFile) for text in committables]
+    window_key = receipt.window.key
+    committed = committed_by_key(state, [key for key in state.committed() if key >= window_key])
+    receipts = {key: committed[key].receipt for key in sorted(committed)}
+    older = receipts.pop(window_key, None)
+    merging = Merging(table, layout, receipt, staged, list(receipts.values()), older)
     touched = merging.touched | (
-        by_bucket.keys() if merging.replaces or layout.rewrites == "table" else set()
+        table.by_bucket.keys() if merging.replaces or layout.rewrites == "table" else set()
     )
     with explain_storage_errors():
         for bucket in sorted(touched):
-            merging.merge(bucket, by_bucket.get(bucket, []))
-        return merging.close(), merging.actions
+            merging.merge(bucket)
+        merged = merging.close()
+    return msgspec.structs.replace(receipt, merged=merged), merging.file_changes
 
 
-class Merging:
-    """One merge. Call `merge` for each touched bucket, then `close`."""
+class Merging(Generic[OldFile, NewFile]):
+    """One merge. Call `merge` for each touched bucket, then `close`.
+
+    Args:
+        table: the table's files.
+        layout: the layout of the table's files.
+        receipt: the window's receipt.
+        staged: the staged changes.
+        later: the committed receipts of all windows after this one.
+        older: the committed receipt of the previous generation, if there is one.
+    """
 
     def __init__(
         self,
-        folder: Place,
-        table: DeltaTable,
+        table: BucketFiles[OldFile, NewFile],
         layout: MergeLayout,
         receipt: Receipt,
-        files: Sequence[StagedFile],
+        staged: Sequence[ChangesFile],
         later: Sequence[Receipt],
         older: Receipt | None,
     ) -> None:
-        self.actions: list[Action] = []
-        self._folder, self._table, self._layout, self._receipt = folder, table, layout, receipt
-        self._later = [TombstonesOf(folder, r) for r in later if find_tombstones(r) is not None]
+        self.file_changes: FileChanges[OldFile, NewFile] = FileChanges()
+        self._table, self._layout, self._folder = table, layout, table.folder
+        self._later = [
+            TombstonesOf(table.folder, r) for r in later if find_tombstones(r) is not None
+        ]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if r.kept_keys],
             pa.string(),
         )
         self._key = receipt.window.key
-        self._staged = files
+        self._staged = staged
         self._dead_replay = receipt.dead_replay is not None
         self.replaces = older is not None and not self._dead_replay
-        self._older_tombstones = None if older is None else TombstonesOf(folder, older)
+        self._older_tombstones = None if older is None else TombstonesOf(table.folder, older)
         self._older = older
-        self._tombstones = TombstonesWriter(folder, receipt.attempt)
+        self._tombstones = TombstonesWriter(table.folder, receipt.attempt)
         self._counts, self._missing_keys = MergeCounts(), 0
         self._lost_values = sum(r.kept_keys for r in later) if self.replaces else 0
 
@@ -188,13 +219,9 @@ class Merging:
         )
         return {bucket for file in self._staged for bucket in file.buckets} | older_buckets
 
-    def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
-        """Merges one bucket.
-
-        Args:
-            bucket: the bucket.
-            files: the table's files in it.
-        """
+    def merge(self, bucket: int) -> None:
+        """Merges one bucket."""
+        files = self._table.by_bucket.get(bucket, ())
         changes, keeps = self._changes(bucket)
         too_late = self._find_too_late(changes, bucket)
         removed_masks = [self._decide(file, changes, too_late, keeps) for file in files]
@@ -224,6 +251,8 @@ class Merging:
                 f for f in self._layout.in_file if f.name not in {self._layout.window, DELETED}
             ]
             return pa.schema([*row_fields, pa.field(DELETED, pa.bool_())]).empty_table(), {}
+        import polars as pl  # imported here, because only a merge needs it
+
         all_changes = pa.concat_tables(staged_tables)
         versions = [] if self._layout.key.version is None else [self._layout.key.version]
         order = [all_changes[name] for name in (*versions, *self._layout.position)]
@@ -288,7 +317,7 @@ class Merging:
             self._counts.unknown += int(np.count_nonzero(unavailable & unknown))
         return changes
 
-    def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
+    def _staged_rows(self, file: ChangesFile, bucket: int) -> pa.Table:
         """Reads the changes of one bucket from a staged file."""
         groups = [
             number for number, group_bucket in enumerate(file.buckets) if group_bucket == bucket
@@ -363,7 +392,7 @@ class Merging:
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
     def _decide(
-        self, file: DataFile, changes: pa.Table, too_late: Mask, keeps: _KeptColumns
+        self, file: OldFile, changes: pa.Table, too_late: Mask, keeps: _KeptColumns
     ) -> Mask:
         """Returns the mask of the rows that a file loses.
 
@@ -446,7 +475,7 @@ class Merging:
         return follows
 
     def _count_missing_tombstones(
-        self, files: Sequence[DataFile], changes: pa.Table, bucket: int
+        self, files: Sequence[OldFile], changes: pa.Table, bucket: int
     ) -> None:
         """Counts keys that the previous generation deleted and that no change has now.
 
@@ -477,33 +506,18 @@ class Merging:
         )
 
     def _rewrite(
-        self, bucket: int, files: Sequence[DataFile], removed_masks: Sequence[Mask], new: pa.Table
+        self, bucket: int, files: Sequence[OldFile], removed_masks: Sequence[Mask], new: pa.Table
     ) -> None:
         """Writes one file with the new rows and the rows of the files that it replaces."""
-        untouched_files = [
-            file for file, mask in zip(files, removed_masks, strict=True) if not mask.any()
-        ]
-        if (
-            len(untouched_files) == len(files)
-            and not new.num_rows
-            and self._layout.rewrites != "table"
-        ):
+        untouched_count = sum(not mask.any() for mask in removed_masks)
+        if untouched_count == len(files) and not new.num_rows and self._layout.rewrites != "table":
             return
-        rewritten_paths = (
-            set()
-            if len(untouched_files) < FEW and self._layout.rewrites == "few"
-            else {file.path for file in untouched_files}
-        )
-        out = begin_file(
-            self._folder,
-            part_path(BUCKET, str(bucket), self._receipt.attempt),
-            self._layout.in_file,
-            self._layout.metadata,
-        )
+        rewrites_all = untouched_count >= FEW or self._layout.rewrites != "few"
+        out = self._table.begin(bucket)
         for file, mask in zip(files, removed_masks, strict=True):
-            if mask.any() or file.path in rewritten_paths:
+            if mask.any() or rewrites_all:
                 self._copy(file, mask, out)
-                self.actions.append(remove_action(self._table, file))
+                self.file_changes.removed.append(file)
         for rows in (
             fit_columns(batch, self._layout.in_file)
             for batch in new.to_batches(max_chunksize=rows_per_batch(new.num_rows, new.nbytes))
@@ -513,14 +527,13 @@ class Merging:
             out.add(rows)
         written = out.close()
         if written is not None:
-            self.actions += add_actions(self._table, [written], str(bucket))
+            self.file_changes.added.append((bucket, written))
 
-    def _copy(self, file: DataFile, removed: Mask, out: GrowingFile[StagedFile]) -> None:
+    def _copy(self, file: OldFile, removed: Mask, out: GrowingFile[NewFile]) -> None:
         """Copies a file's rows to a new file, without the removed rows, which it counts."""
         row_offset = 0
         for batch in (
-            fit_columns(batch, self._layout.in_file)
-            for batch in read_batches(self._folder, file.path)
+            fit_columns(batch, self._layout.in_file) for batch in self._table.read(file, None)
         ):
             mask = removed[row_offset : row_offset + batch.num_rows]
             row_offset += batch.num_rows
@@ -532,12 +545,10 @@ class Merging:
             if kept_rows.num_rows:
                 out.add(kept_rows)
 
-    def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
+    def _columns(self, file: OldFile, names: list[str]) -> pa.Table:
         """Reads some columns of a file, in the table's types. A missing column is null."""
         schema = pa.schema([self._layout.in_file.field(name) for name in names])
-        batches = [
-            fit_columns(batch, schema) for batch in read_batches(self._folder, file.path, names)
-        ]
+        batches = [fit_columns(batch, schema) for batch in self._table.read(file, names)]
         return pa.Table.from_batches(batches, schema)
 
 
@@ -591,6 +602,8 @@ def _leaves_unchanged(changes: pa.Table, name: str) -> Mask:
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:
     """Makes a data frame of columns. Their names are their numbers."""
+    import polars as pl  # imported here, because only a merge needs it
+
     return pl.DataFrame({f"{i}": pl.from_arrow(_array(column)) for i, column in enumerate(columns)})
 
 

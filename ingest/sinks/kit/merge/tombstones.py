@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError, format_count
 from windrow.ingest.model.receipt import Receipt, Tombstones
-from windrow.ingest.sinks.kit import Place, staged_path
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.staged_files import staged_path
 
 TOMBSTONES = "_windrow/tombstones"
 """The folder of the files. Receipts name the files."""

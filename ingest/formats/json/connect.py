@@ -16,17 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
 from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
-from windrow.ingest.formats.shared.connect_types import CONNECT_DECIMAL, json_form
+from windrow.ingest.formats.shared.connect_types import (
+    CONNECT_DECIMAL,
+    PAYLOAD,
+    SCHEMA,
+    VARIABLE_DECIMAL,
+    json_form,
+)
 from windrow.ingest.formats.shared.decoded import together
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Column, Columns
-
-SCHEMA, PAYLOAD = "schema", "payload"
-"""The two fields of a message with a schema."""
 
 _KEPT = 64
 """Number of schemas, and of decoders for them, that are cached. A topic has few at a time."""
