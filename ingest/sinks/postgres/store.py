@@ -93,6 +93,7 @@ class PostgresStore:
     ) -> None:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.table, self.location, self.identity = table, str(table), table.identity
+        self.database = table.url
         self.primary_key = primary_key
         self.metadata, self._evolve = dict(metadata), evolve
         position = [self.metadata[name] for name in ("topic", "partition", "offset")]
@@ -131,14 +132,24 @@ class PostgresStore:
             existing = catalog.find_table(connection, self.table)
             if existing is not None and existing.target is None:
                 refuse_foreign_rows(connection, self.table)
-            yield self._state(connection, existing)
+            yield self.state_in(connection, existing)
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
-        with server.begin_write(self.table) as connection:
-            yield self._state(connection, catalog.find_table(connection, self.table, lock=True))
+        with self.writing_all([self]) as (state,):
+            yield state
 
-    def _state(
+    @contextmanager
+    def writing_all(
+        self, stores: Sequence[PostgresStore]
+    ) -> Iterator[Sequence[PostgresState | None]]:
+        with server.begin_write(self.table) as connection:
+            yield [
+                store.state_in(connection, catalog.find_table(connection, store.table, lock=True))
+                for store in stores
+            ]
+
+    def state_in(
         self, connection: Connection, existing: ExistingTable | None
     ) -> PostgresState | None:
         if existing is None or existing.target is None:
@@ -192,7 +203,9 @@ class PostgresState(BoundTable):
         return old
 
     def put(self, change: TableChange) -> Answer:
-        receipt = self._write(change)
+        return self.commit(self.write(change))
+
+    def commit(self, receipt: Receipt | None) -> Answer:
         try:
             server.commit(self.connection)
         except psycopg.Error as error:
@@ -201,7 +214,7 @@ class PostgresState(BoundTable):
             return Unanswered(server.reason(self.location.url, error))
         return Written(self.version + 1, receipt)
 
-    def _write(self, change: TableChange) -> Receipt | None:
+    def write(self, change: TableChange) -> Receipt | None:
         """Writes a change in the transaction; returns the receipt with the counts of a merge."""
         for name, value in change.notes.items():
             self.put_note(name, value)

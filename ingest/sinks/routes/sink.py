@@ -1,5 +1,8 @@
 """Several tables as one sink: a window is committed to one table after the other.
 
+If one database has all tables, the window is committed to them in one transaction
+(`sinks.kit.commit.one_transaction`). Otherwise each table has a commit of its own.
+
 Each table is a sink of its own kind. Every window is committed to each table, with the table's
 rows, if any, and with the table's own receipt. This receipt counts messages of other tables as
 filtered. The last table has the rows that no route takes, and the receipt of the whole window.
@@ -34,6 +37,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -56,9 +60,12 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.kit import (
+    OpenTable,
     Place,
+    WindowTable,
     already_committed,
     crash_point,
+    find_transaction,
     refuse_gap,
     refuse_overlap,
 )
@@ -219,28 +226,42 @@ class RoutedSink:
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """Commits to the other tables, then to the last table.
+        """Commits to the other tables, then to the last table; in one transaction if possible.
 
         Raises:
             RefusedError: a table has other rows of this window, or a table that no route names
                 has rows of it.
         """
         receipt = msgspec.structs.replace(receipt, routed=())
-        newest = self._default_sink.look(receipt.window)
+        transaction = find_transaction(self._all_sinks)
+        if transaction is None:
+            return self._commit_to_all(self._all_sinks, receipt, staged)
+        outcome = transaction.commit(
+            receipt, lambda tables: self._commit_to_all(tables, receipt, staged)
+        )
+        if not isinstance(outcome, Unknown):
+            for sink in self._all_sinks:
+                cast("WindowTable", sink).remove_consumed(_staged_in(sink, staged))
+        return outcome
+
+    def _commit_to_all(
+        self, sinks: Sequence[Sink | OpenTable], receipt: Receipt, staged: Sequence[Staged]
+    ) -> Outcome:
+        """Commits to one table after the other; returns the outcome of the last one."""
+        *tables, last_table = sinks
+        newest = last_table.look(receipt.window)
         if already_committed(receipt, newest) is None:
             self._refuse_left_behind(receipt, newest)
-            self._refuse_conflicts(receipt)
+            _refuse_conflicts(tables, last_table, receipt)
             entries = []
-            for sink in self._tables:
-                table_receipt = self._commit_to(sink, receipt, staged, newest)
+            for table in tables:
+                table_receipt = self._commit_to(table, receipt, staged, newest)
                 if isinstance(table_receipt, Unknown):
                     return table_receipt
-                entries.append(to_routed(sink.identity, table_receipt))
+                entries.append(to_routed(table.identity, table_receipt))
                 crash_point("commit.between")
             receipt = msgspec.structs.replace(receipt, routed=tuple(entries))
-        return self._default_sink.commit(
-            receipt, staged_for(parts_for(self._default_sink.identity, staged), staged)
-        )
+        return last_table.commit(receipt, _staged_in(last_table, staged))
 
     def audit(self) -> Audit:
         return RoutedAudit(self._tables, self._default_sink)
@@ -249,7 +270,11 @@ class RoutedSink:
         return Maintained.sum(sink.maintain(settings, dry_run=dry_run) for sink in self._all_sinks)
 
     def _commit_to(
-        self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], newest: Committed | None
+        self,
+        sink: Sink | OpenTable,
+        receipt: Receipt,
+        staged: Sequence[Staged],
+        newest: Committed | None,
     ) -> Receipt | Unknown:
         """Commits this generation to one table; returns the table's receipt."""
         parts = parts_for(sink.identity, staged)
@@ -267,7 +292,7 @@ class RoutedSink:
         return outcome.committed.receipt
 
     def _catch_up(
-        self, sink: Sink, receipt: Receipt, newest: Committed | None
+        self, sink: Sink | OpenTable, receipt: Receipt, newest: Committed | None
     ) -> Receipt | Unknown | None:
         """Returns a table's newest receipt of the window.
 
@@ -301,37 +326,45 @@ class RoutedSink:
                     "Nothing was committed. Name the table under sink.tables again, then replay.",
                 )
 
-    def _refuse_conflicts(self, receipt: Receipt) -> None:
-        """Refuses a window that the last table would refuse, before any other table has the rows.
-
-        A table with all windows refuses an overlap by itself. A table that was added later
-        doesn't have all windows, and then all receipts are read. The adjacent windows show
-        whether a table was added later.
-        """
-        previous, following = neighbours = receipt.adjacent_windows
-        adjacent = [window for window in neighbours if window is not None]
-        committed_by_window = dict(zip(adjacent, self._default_sink.looks(adjacent), strict=True))
-        refuse_gap(
-            receipt.plan,
-            None if previous is None else committed_by_window[previous],
-            committed_by_window[following],
-        )
-        committed = [existing is not None for existing in committed_by_window.values()]
-        if any(committed) and all(
-            [existing is not None for existing in sink.looks(adjacent)] == committed
-            for sink in self._tables
-        ):
-            return
-        refuse_overlap(
-            receipt.plan,
-            (committed_window.receipt for committed_window in self._default_sink.receipts()),
-        )
-
 
 def _rows_in(sink: Sink, newest: Committed | None) -> int | None:
     """Returns the number of a window's rows in a table; None if its receipt lacks the table."""
     entries = () if newest is None else newest.receipt.routed
     return {table_rows.table: table_rows.rows for table_rows in entries}.get(sink.identity)
+
+
+def _staged_in(table: Sink | OpenTable, staged: Sequence[Staged]) -> list[Staged]:
+    """Returns the results of tasks for one table."""
+    return staged_for(parts_for(table.identity, staged), staged)
+
+
+def _refuse_conflicts(
+    tables: Sequence[Sink | OpenTable], last_table: Sink | OpenTable, receipt: Receipt
+) -> None:
+    """Refuses a window that the last table would refuse, before any other table has the rows.
+
+    A table with all windows refuses an overlap by itself. A table that was added later
+    doesn't have all windows, and then all receipts are read. The adjacent windows show
+    whether a table was added later.
+    """
+    previous, following = neighbours = receipt.adjacent_windows
+    adjacent = [window for window in neighbours if window is not None]
+    committed_by_window = dict(zip(adjacent, last_table.looks(adjacent), strict=True))
+    refuse_gap(
+        receipt.plan,
+        None if previous is None else committed_by_window[previous],
+        committed_by_window[following],
+    )
+    committed = [existing is not None for existing in committed_by_window.values()]
+    if any(committed) and all(
+        [existing is not None for existing in table.looks(adjacent)] == committed
+        for table in tables
+    ):
+        return
+    refuse_overlap(
+        receipt.plan,
+        (committed_window.receipt for committed_window in last_table.receipts()),
+    )
 
 
 def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: Receipt) -> None:

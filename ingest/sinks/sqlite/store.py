@@ -169,7 +169,7 @@ class SqliteStore:
 
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
         self.path, self.table, self.metadata = Place.normalized(path).uri, table, metadata
-        self.location = f"{self.path}#{table}"
+        self.location, self.database = f"{self.path}#{table}", self.path
         self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA_FOLDER,), RowFile, consumed=True)
@@ -202,7 +202,7 @@ class SqliteStore:
                 return
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._transaction("BEGIN EXCLUSIVE", "rwc") as database:
-            if self._open_table(database) is None:
+            if self.open_table(database) is None:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
 
@@ -238,26 +238,31 @@ class SqliteStore:
             yield None
             return
         with self._transaction("BEGIN") as database:
-            yield self._open_table(database)
+            yield self.open_table(database)
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
+        with self.writing_all([self]) as (state,):
+            yield state
+
+    @contextmanager
+    def writing_all(self, stores: Sequence[SqliteStore]) -> Iterator[Sequence[SqliteState | None]]:
         # First without a lock, which would change the file's mode: a file of another program
         # stays unchanged.
         with self.reading() as state:
             pass
         if state is None:
-            yield None
+            yield [None for _ in stores]
             return
         # If the file has no write-ahead log, this waits for its readers. Without that an INSERT
         # and the COMMIT would wait for them.
         with self._transaction("BEGIN EXCLUSIVE") as database:
-            yield self._open_table(database)
+            yield [store.open_table(database) for store in stores]
 
     def stager(self, layout: Layout, window: Window) -> SqliteStagerFactory:
         return SqliteStagerFactory(self.staged.uri, layout, window.key)
 
-    def _open_table(self, database: sqlite3.Connection) -> SqliteState | None:
+    def open_table(self, database: sqlite3.Connection) -> SqliteState | None:
         """Opens the table; None if it doesn't exist.
 
         Raises:
@@ -464,6 +469,10 @@ class SqliteState:
         return old
 
     def put(self, change: TableChange) -> Answer:
+        self.write(change)
+        return self.commit(None)
+
+    def write(self, change: TableChange) -> None:
         execute, version = self._database.execute, self.version + 1
         if change.columns is not None:
             self._take_columns(change.columns)
@@ -477,11 +486,13 @@ class SqliteState:
                 [self._table_id, name, value],
             )
         execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, self._table_id])
+
+    def commit(self, receipt: Receipt | None) -> Answer:
         try:
-            execute("COMMIT")
+            self._database.execute("COMMIT")
         except sqlite3.OperationalError as error:
             return Unanswered(str(error), error.sqlite_errorcode == sqlite3.SQLITE_FULL)
-        return Written(version)
+        return Written(self.version + 1, receipt)
 
     def _put_receipt(self, receipt: Receipt, text: str, insert: str = "INSERT") -> None:
         """Replaces a window's receipt and its ranges.

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.memory import MemoryWorld
+from tests.sinks.postgres.world import PostgresBoth
+from tests.sinks.postgres.world import pieces as postgres_pieces
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
 from tests.sinks.traced import take_turn_before
 from tests.sinks.with_dead_letters import DeltaSink
@@ -88,6 +90,8 @@ def pieces(sink: RoutedBoth) -> list[pa.Table]:
 def _pieces(table: Any) -> list[pa.Table]:
     if isinstance(table, DeltaSink):
         return delta_pieces(table.uri) if table.owner() is not None else []
+    if isinstance(table, PostgresBoth):
+        return postgres_pieces(table)
     return SqliteWorld().pieces(table) if isinstance(table, SqliteBoth) else table.pieces()
 
 

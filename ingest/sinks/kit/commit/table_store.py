@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -318,3 +318,42 @@ class TableStore(Protocol):
 
     def stager(self, layout: Layout, window: Window) -> StagerFactory:
         """Returns the picklable factory of the stagers on executors."""
+
+
+class DatabaseState(TableState, Protocol):
+    """A table's state in a transaction that other tables share."""
+
+    def write(self, change: TableChange) -> Receipt | None:
+        """Writes a change without COMMIT; returns the receipt if it has the sums of a merge.
+
+        Raises:
+            RefusedError, SchemaChangedError: such a change isn't allowed.
+        """
+
+    def commit(self, receipt: Receipt | None) -> Answer:
+        """Commits the transaction, which includes the changes of the other tables.
+
+        Args:
+            receipt: the receipt that `Written` returns.
+        """
+
+
+@runtime_checkable
+class DatabaseStore(TableStore, Protocol):
+    """A table that shares transactions with the other tables of its database.
+
+    Attributes:
+        database: the database; equal for tables that a single connection can write.
+    """
+
+    @property
+    def database(self) -> object: ...
+
+    def writing_all(
+        self, stores: Sequence[Any]
+    ) -> AbstractContextManager[Sequence[DatabaseState | None]]:
+        """Opens and locks tables of this store's database in one transaction, like `writing`.
+
+        Args:
+            stores: the stores of the tables, which are of this store's class.
+        """

@@ -405,8 +405,28 @@ class WindowTable(ReceiptTable):
         return None if staged is None else staged.progress_folder()
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        committables = tuple(committable for s in staged for committable in s.rows)
-        change = TableChange(
+        done = run_commit_loop(
+            self.store,
+            lambda state: self.committed_in(state, receipt),
+            lambda state: self.change_for(state, receipt, staged),
+        )
+        if not isinstance(done, Unanswered):
+            self.remove_consumed(staged)
+        return done.outcome_for(receipt)
+
+    def change_for(
+        self, state: TableState, receipt: Receipt, staged: Sequence[Staged]
+    ) -> TableChange:
+        """Returns the change that commits a window on this state.
+
+        Raises:
+            RefusedError: staged files are gone, or the table has rows that windrow didn't write.
+        """
+        committables = _committables(staged)
+        check_staged(self.store, state, committables)
+        if receipt.generation == 0 and self.capabilities.mode == "append":
+            self.refuse_foreign_rows(state, receipt.window.key)
+        return TableChange(
             window=receipt.window,
             staged=committables,
             replaces=receipt.generation > 0 and receipt.dead_replay is None,
@@ -414,16 +434,10 @@ class WindowTable(ReceiptTable):
             columns=self.columns if committables else None,
         )
 
-        def on(state: TableState) -> TableChange:
-            check_staged(self.store, state, committables)
-            if receipt.generation == 0 and self.capabilities.mode == "append":
-                self.refuse_foreign_rows(state, receipt.window.key)
-            return change
-
-        done = run_commit_loop(self.store, lambda state: self.committed_in(state, receipt), on)
-        if self.store.staged is not None and not isinstance(done, Unanswered):
-            self.store.staged.remove_consumed(committables)
-        return done.outcome_for(receipt)
+    def remove_consumed(self, staged: Sequence[Staged]) -> None:
+        """Removes staged files whose rows a commit has copied."""
+        if self.store.staged is not None:
+            self.store.staged.remove_consumed(_committables(staged))
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
         return check_receipt(self.store.location, state, receipt)
@@ -447,6 +461,10 @@ class WindowTable(ReceiptTable):
 
     def audit(self) -> TableAudit:
         return TableAudit(self)
+
+
+def _committables(staged: Sequence[Staged]) -> tuple[str, ...]:
+    return tuple(committable for s in staged for committable in s.rows)
 
 
 def _refuse_foreign(state: ReceiptState) -> None:
