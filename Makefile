@@ -32,7 +32,7 @@ stop: setup ## end what demo and ui started
 
 # The commit is the seed: a commit has one answer, and each commit draws other examples.
 test: setup test-setup lint ## all that CI checks: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
-	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10 --seed $$((16#$$(git rev-parse --short=8 HEAD | head -c 8)))
+	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10 --seed="$$((16#$$(git rev-parse --short=8 HEAD)))"
 
 test-all: setup test-setup lint ## every test, for a release and each night: all kills, all examples, clusters, the demo, chaos
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10

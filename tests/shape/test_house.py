@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -94,11 +95,11 @@ def test_ci_runs_make_test_and_nothing_else() -> None:
     assert "export CI=true" in script
 
 
-@pytest.mark.parametrize(("target", "more"), [("test", {"--short"}), ("test-all", set())])
+@pytest.mark.parametrize(("target", "more"), [("test", {"--short", "--seed"}), ("test-all", set())])
 def test_make_test_checks_all(target: str, more: set[str]) -> None:
     """`make test` checks style, format, types and layers, then runs the tests.
 
-    Only `--short` leaves tests out.
+    Only `--short` leaves tests out. With it, the commit is the seed.
     """
     commands = recipe(target)
     for tool in (
@@ -112,7 +113,7 @@ def test_make_test_checks_all(target: str, more: set[str]) -> None:
         assert tool in commands
     _, pytest_command, options = commands.strip().splitlines()[-1].partition("python -m pytest ")
     assert pytest_command
-    assert {option.partition("=")[0] for option in options.split()} == {
+    assert {option.partition("=")[0] for option in shlex.split(options)} == {
         "--numprocesses",
         "--durations",
     } | more
