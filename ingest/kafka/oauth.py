@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
-from windrow.ingest.errors import SpecError, require_extra
+from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.aws import sign_msk_url
 from windrow.ingest.settings.logins import AzureLogin, Login, MskLogin, OidcLogin, TokenLogin
 from windrow.ingest.settings.secrets import Secret, claimed_expiry, read
 
@@ -167,26 +167,6 @@ def msk_token(login: MskLogin) -> tuple[str, float]:
     Raises:
         SpecError: botocore isn't installed, or finds no credentials.
     """
-    with require_extra("s3", "a token for Amazon MSK can't be signed"):
-        from botocore.auth import SigV4QueryAuth
-        from botocore.awsrequest import AWSRequest
-        from botocore.session import Session
-    credentials: Any = Session().get_credentials()
-    if credentials is None:
-        raise SpecError(
-            "no AWS credentials are found in this process, and client.oauth signs with them",
-            "spec",
-            "Give the process a role or a profile, as for any program of AWS. Spark's workers need"
-            " it too.",
-        )
     expiry = time.time() + _MSK_SECONDS
-    request = AWSRequest(
-        "GET",
-        f"https://kafka.{login.region}.amazonaws.com/",
-        params={"Action": "kafka-cluster:Connect"},
-    )
-    SigV4QueryAuth(
-        credentials.get_frozen_credentials(), "kafka-cluster", login.region, expires=_MSK_SECONDS
-    ).add_auth(request)
-    url = f"{request.url}&User-Agent=windrow"
+    url = f"{sign_msk_url(login.region, _MSK_SECONDS)}&User-Agent=windrow"
     return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), expiry

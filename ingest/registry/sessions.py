@@ -25,12 +25,12 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     describe_connection_error,
-    require_extra,
     to_printable,
 )
 from windrow.ingest.http_timeouts import TimedBackend, start_try
 from windrow.ingest.model.writer_schema import GLUE, MOST_CHARACTERS, WriterSchema
 from windrow.ingest.retry import growing_waits, retry
+from windrow.ingest.settings.aws import sign_glue_request
 from windrow.ingest.settings.logins import OidcLogin
 from windrow.ingest.settings.secrets import KeptSecrets, masked, read
 from windrow.ingest.waiting import waiting_for
@@ -195,7 +195,7 @@ def schema_of_glue(
     body = msgspec.json.encode({"SchemaVersionId": id_.removeprefix(GLUE)})
 
     def ask() -> WriterSchema | None:
-        headers = _signed_headers(f"{url}/", region, body)
+        headers = sign_glue_request(f"{url}/", region, body)
         try:
             with (
                 waiting_for(f"AWS Glue at {url}"),
@@ -239,35 +239,3 @@ def schema_of_glue(
         lambda error: isinstance(error, UnreachableError),
         islice(growing_waits(math.inf), retries),
     )
-
-
-def _signed_headers(url: str, region: str, body: bytes) -> dict[str, str]:
-    """Returns the headers of a request, signed with the credentials that this process finds.
-
-    Raises:
-        SpecError: botocore isn't installed, or finds no credentials.
-    """
-    with require_extra("s3", "a request to AWS Glue can't be signed"):
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.session import Session
-    credentials: Any = Session().get_credentials()
-    if credentials is None:
-        raise SpecError(
-            "no AWS credentials are found in this process, and requests to AWS Glue are signed with"
-            " them",
-            "spec",
-            "Give the process a role or a profile, as for any program of AWS. Spark's workers need"
-            " it too.",
-        )
-    request = AWSRequest(
-        "POST",
-        url,
-        data=body,
-        headers={
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": "AWSGlue.GetSchemaVersion",
-        },
-    )
-    SigV4Auth(credentials.get_frozen_credentials(), "glue", region).add_auth(request)
-    return dict(request.headers)

@@ -30,7 +30,7 @@ from tests.registry.server import RegistryServer
 from tests.shape.readme import ROOT, blocks, section
 from windrow.assets.demo.place import last_full_day
 from windrow.ingest.admin.maintain import maintain_tables
-from windrow.ingest.assemble import open_table
+from windrow.ingest.assemble import open_ledger, open_table
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -173,7 +173,7 @@ class Demo:
         spec = load_spec(self._spec)
         tables = open_table(spec)
         with clock_ahead(NIGHTS):
-            maintained = maintain_tables(spec, tables, dry_run=False)
+            maintained = maintain_tables(spec, tables, lambda: open_ledger(spec), dry_run=False)
         print(
             f"A week later: {maintained.expired_versions} snapshots expired,"
             f" {len(maintained.removed_files)} files removed.",
