@@ -625,8 +625,8 @@ class Sink(Protocol):
         files or versions only removes the files that attempts have staged and no commit names.
 
         Rows expire with their whole window, by a commit that writes its next generation
-        (`Receipt.without_rows`). A sink whose windows can't expire ignores this limit, and its
-        section of a spec refuses it.
+        (`Receipt.without_rows`). The section of a sink whose windows can't expire refuses this
+        limit.
 
         A removed file can't be committed any more: neither by an attempt that is still running,
         nor by a commit that was sent and not answered. Such an attempt is refused at its

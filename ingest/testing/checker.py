@@ -17,6 +17,7 @@ from windrow.ingest.admin.verify import check_tiling, compare_receipts
 from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 
 MessagePosition = tuple[TopicPartition, int]
@@ -91,7 +92,8 @@ def check(
             identity of the row that is made of the message. For several rows, it is a tuple
             of identities. These are the visible messages of the committed windows, without
             messages that the pipeline drops or filters, and without messages that were gone
-            before they could be read. Without `content`, identities are ignored.
+            before they could be read. Messages of a window whose rows have expired may be
+            among them. Without `content`, identities are ignored.
         pieces: the table's rows, with at least the metadata columns topic, partition, offset
             and window. Each piece has its rows in the order in which they are stored.
         dead: the dead letters that readers see, with the same metadata columns.
@@ -124,13 +126,14 @@ def check(
         and row.content != _content(identity_by_position[row.position], row)
     }
     sorted_receipts = sorted(receipts, key=lambda r: r.window)
+    expired = [s for r in sorted_receipts if r.expired_at is not None for s in r.plan.splits]
+    absent = {
+        position
+        for position in identity_by_position.keys() - times.keys()
+        if not _is_in(position, expired)
+    }
     return Report(
-        missing=tuple(
-            sorted(
-                (identity_by_position.keys() - times.keys())
-                | _incomplete(rows, identity_by_position)
-            )
-        ),
+        missing=tuple(sorted(absent | _incomplete(rows, identity_by_position))),
         duplicated=tuple(
             sorted(
                 {
@@ -216,6 +219,8 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
     row_counts = Counter(row.window for row in rows)
     for r in receipts:
         receipt_rows = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
+        if kind == "rows" and r.expired_at is not None:
+            receipt_rows = 0
         if receipt_rows != row_counts.get(r.window.key, 0):
             yield (
                 f"window {r.window.key}: the receipt says {receipt_rows} {kind}, the table holds"
@@ -226,10 +231,13 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
         yield f"window {window}: {row_counts[window]} {kind}, but no receipt"
     for row in rows:
         tp, offset = row.position
-        if row.window in ranges and not any(
-            s.tp == tp and s.start <= offset < s.stop for s in ranges[row.window]
-        ):
+        if row.window in ranges and not _is_in(row.position, ranges[row.window]):
             yield f"window {row.window}: {tp}@{offset} lies in none of its ranges ({kind})"
+
+
+def _is_in(position: MessagePosition, splits: Iterable[Split]) -> bool:
+    tp, offset = position
+    return any(s.tp == tp and s.start <= offset < s.stop for s in splits)
 
 
 def _sums(receipt: Receipt) -> Iterator[str]:

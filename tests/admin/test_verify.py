@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.admin.things import ANEW, OTHER, Scene
 from tests.model.test_plan import PLAN
 from tests.model.test_receipt import receipt as receipt_of
+from tests.sinks.worlds import world_of
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import (
     Verified,
@@ -26,13 +29,14 @@ from windrow.ingest.admin.verify_ledger import LedgerEntries, compare_ledger
 from windrow.ingest.admin.verify_topics import compare_topic
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.entries import IDENTITY, ITSELF, ONLY, RECEIPT
+from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
-from windrow.ingest.model.receipt import Counts
+from windrow.ingest.model.receipt import Counts, Receipt
 from windrow.ingest.model.tiling import difference, stop_start_difference
-from windrow.ingest.ports.sink import RowsHeld
+from windrow.ingest.ports.sink import Maintenance, RowsHeld
 from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, receipt, stage, window
 
 
@@ -63,6 +67,40 @@ def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
     scene.commit(1, generation=1)
     DeltaTable(scene.sink.uri).optimize.compact()
     assert scene.verify().findings == ()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("kind", ["delta", "delta-keyed"])
+def test_what_is_committed_meanwhile_is_not_wrong(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, deep: bool
+) -> None:
+    """A new window, a replay, and rows that expire while the table is compared leave exactly what
+    couldn't be compared, and what is wrong with other windows.
+    """
+    world = world_of(kind)
+    sink = world.sink_at(world.new_location(tmp_path, None))
+    scene = Scene.of(tmp_path, [0, 1, 2, 3], sink=sink)
+    damaged = kind == "delta"
+    wrong = {window(3).key} if damaged else set[str]()
+    if damaged:
+        DeltaTable(sink.uri).delete(f"_window = '{window(3).key}' AND _offset = 30")
+    read, turns = SqlLedger.recorded_receipts, [1]
+
+    def meanwhile(ledger: SqlLedger, *arguments: Any) -> list[Receipt]:
+        if turns:
+            turns.pop()
+            scene.commit(4)
+            scene.commit(1, generation=1)
+            age = datetime.now(UTC) - window(0).end
+            sink.maintain(Maintenance(timedelta(days=1), keep_rows=age if damaged else None))
+        return read(ledger, *arguments)
+
+    monkeypatch.setattr(SqlLedger, "recorded_receipts", meanwhile)
+    found = scene.verify(deep=deep).findings
+    assert {f.window for f in found if f.level == "wrong"} == wrong
+    unchecked = {window(1).key, window(4).key, window(0).key if damaged else None}
+    assert {f.window for f in found if f.level == "unchecked"} == unchecked
+    assert {f.level for f in scene.verify(deep=deep).findings} <= {"wrong", "info"}
 
 
 def test_a_store_that_is_away_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -403,14 +403,15 @@ class Ordeal:
             self.commit(0, what="replay_dead_letters")
 
     def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
-        """Runs a fault, by chance together with a sweep.
+        """Runs a fault, by chance together with a sweep, which may die where it has rows expire.
 
         The sweep's clock is ahead, so everything staged is old for it.
         """
         if self.chance.random() > 0.25:
             fault(generation)
             return
-        sweep = worker.start(self.job(0, what="sweep"))
+        crash = self.chance.choice(["", "", "commit.before:kill", "commit.after:kill"])
+        sweep = worker.start(self.job(0, what="sweep", crash=crash))
         self.round.hit("swept")
         fault(generation)
         self.end(sweep)

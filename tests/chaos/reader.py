@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
 
-from tests.chaos.verdict import count_seen, find_violations
+from tests.chaos.verdict import Split, count_seen, find_violations
+from tests.chaos.worker import EXPIRED
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER
+from windrow.ingest.testing.contracts.windows import window
 
 
 class Looks(msgspec.Struct):
@@ -43,6 +46,12 @@ def last_look(process: BaseProcess, folder: Path) -> Looks:
     return msgspec.json.decode((folder / "looks").read_bytes(), type=Looks)
 
 
+def may_have_expired(splits: Collection[Split], folder: Path) -> set[Split]:
+    """Returns the splits of windows whose rows a sweep may have removed for their age."""
+    old = max((int(p.name.removeprefix(EXPIRED)) for p in folder.glob(f"{EXPIRED}*")), default=0)
+    return {split for split in splits if split[0] < window(old).key}
+
+
 def _look_on(name: str, location: str, rows: int, folder: str) -> None:
     kind, looks, seen_splits = world_of(name), Looks(), set[tuple[str, int]]()
     ends = False
@@ -57,6 +66,7 @@ def _look_on(name: str, location: str, rows: int, folder: str) -> None:
                 else {c.receipt.window.key for c in sink.receipts()}
             )
             split_counts = count_seen(kind.pieces(sink), sink.metadata)
+            seen_splits -= may_have_expired(seen_splits, Path(folder))
         except Exception as error:  # a server may be down  # noqa: BLE001
             looks.missed += 1
             (Path(folder) / "missed").write_text(repr(error))

@@ -35,7 +35,7 @@ WINDOWS = 25
 def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
     """No message is lost or doubled, and no reader sees half a window, under many faults.
 
-    The faults are kills, stops, doubled runs, replays, dead-letter replays, sweeps and full
+    The faults are kills, stops, doubled runs, replays, dead-letter replays, sweeps, and full
     disks.
     """
     summary = chaos(RoundOptions(kind, dice.randrange(2**32), WINDOWS), tmp_path)

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
@@ -78,6 +78,10 @@ class Job(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changed)
 
 
+EXPIRED = "expired-"
+"""The beginning of the names of files that say below which window rows may have expired."""
+
+
 def start(job: Job) -> BaseProcess:
     """Starts the attempt in a child process."""
     process = SERVER.Process(target=_child, args=(job,))
@@ -126,13 +130,29 @@ def attempt(job: Job) -> int:
     kind = world_of(job.kind)
     sink = kind.sink_at(job.location) if job.twin is None else kind.twin_at(job.location, job.twin)
     if job.what == "sweep":
-        with clock_ahead(timedelta(hours=2)):
-            for table in (sink, sink.dead_letters):
-                table.maintain(Maintenance(timedelta(hours=1), file_size=1 << 20))
-        return DONE
+        return _sweep(job, sink)
     if job.what == "look":
         return FAILED if sink.look(window(job.window)) is None else ALREADY
     return _replay_dead_letters(job, sink) if job.what == "replay_dead_letters" else _run(job, sink)
+
+
+def _sweep(job: Job, sink: Any) -> int:
+    """Maintains the table, and has rows of the older windows expire if the table takes that.
+
+    Later windows have a later clock, so that they don't wait for the lease of a killed sweep.
+    """
+    ahead, limits = timedelta(hours=2 + job.window), Maintenance(timedelta(hours=1))
+    limits = msgspec.structs.replace(limits, file_size=1 << 20)
+    takes = sink.capabilities.mode == "append" and sink.capabilities.atomic == "window"
+    if takes and job.twin is None:  # an expired row of a broken twin can't be found missing
+        old = job.window // 2
+        (Path(job.folder) / f"{EXPIRED}{old}").touch()
+        age = datetime.now(UTC) + ahead - window(old).start
+        limits = msgspec.structs.replace(limits, keep_rows=age)
+    with clock_ahead(ahead):
+        for table in (sink, sink.dead_letters):
+            table.maintain(limits)
+    return DONE
 
 
 def _run(job: Job, sink: Any) -> int:
@@ -148,7 +168,7 @@ def _run(job: Job, sink: Any) -> int:
 
 def _replay_dead_letters(job: Job, sink: Any) -> int:
     commit = sink.look(window(job.window))
-    if commit is None or not commit.receipt.counts.dead:
+    if commit is None or not commit.receipt.counts.dead or commit.receipt.expired_at is not None:
         return ALREADY
     replayed, staged = staged_dead_replay(sink, commit.receipt, job.attempt)
     _wait(job.gate)

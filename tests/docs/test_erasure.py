@@ -11,13 +11,19 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from tests.cli.conftest import START, Stage, hour, stage
+from tests.clock import clock_ahead
 from tests.shape.readme import ROOT
 from windrow.ingest.assemble import open_table
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.maintain import MaintainSpec
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.ports.sink import Maintenance
+from windrow.ingest.sinks.postgres.kind import PostgresSection
 from windrow.ingest.testing.broker import MemoryBroker
 
 __all__ = ["stage"]
@@ -37,15 +43,21 @@ class Order(pa.DataFrameModel):
 SINKS = {
     "Delta": "{path: lake/orders}",
     "Iceberg": "{kind: iceberg, warehouse: lake, table: shop.orders}",
-    "PostgreSQL and SQLite": "{kind: sqlite, path: lake/orders.sqlite, table: orders}",
+    "SQLite": "{kind: sqlite, path: lake/orders.sqlite, table: orders}",
+    "PostgreSQL": '{kind: postgres, url: "URL", table: public.orders, staging: staging}',
     "files": "{kind: files, path: lake/orders}",
 }
-ENGINES = ["Delta", "Iceberg", "PostgreSQL and SQLite"]
-"""The headings of the page under which rows are deleted."""
+HEADINGS = {
+    "Delta": "Delta",
+    "Iceberg": "Iceberg",
+    "SQLite": "PostgreSQL and SQLite",
+    "PostgreSQL": "PostgreSQL and SQLite",
+}
+"""The headings of the page under which an engine deletes rows."""
 
 
 @pytest.fixture
-def orders(stage: Stage, kind: str) -> Stage:
+def orders(stage: Stage, kind: str, request: pytest.FixtureRequest) -> Stage:
     """A table with an hour of the person and of others, and the person's dead letter at offset 2 of
     partition 0. The next hour isn't committed.
     """
@@ -55,7 +67,8 @@ def orders(stage: Stage, kind: str) -> Stage:
     stage.write()
     spec = Path(stage.spec).read_text().replace("schema.py:Thing", "schema.py:Order")
     Path(stage.spec).write_text(spec)
-    stage.sink(SINKS[kind])
+    url = request.getfixturevalue("database") if kind == "PostgreSQL" else ""
+    stage.sink(SINKS[kind].replace("URL", url))
     person = b'{"customer": "%s", "amount": %s}'
     produce(stage, 0, b'{"customer": null, "amount": 1}', person % (PERSON.encode(), b"2"))
     produce(stage, 0, person % (PERSON.encode(), b'"much"'))
@@ -92,10 +105,14 @@ def add_setting(stage: Stage, block: str) -> None:
     Path(stage.spec).write_text(Path(stage.spec).read_text() + block)
 
 
-def run_sql(_: Stage, block: str) -> None:
+def run_sql(stage: Stage, block: str) -> None:
+    sink = load_spec(Path(stage.spec)).sink
+    if isinstance(sink, PostgresSection):
+        with psycopg.connect(sink.url, autocommit=True) as server:
+            server.execute(block.encode())
+        return
     with closing(sqlite3.connect("lake/orders.sqlite", isolation_level=None)) as database:
         database.execute(block)
-        database.execute("VACUUM")
 
 
 ACTIONS: dict[str, Callable[[Stage, str], None]] = {
@@ -128,6 +145,36 @@ def customers(stage: Stage) -> list[object]:
     return [row["customer"] for row in rows]
 
 
+def files_with(stage: Stage, kind: str) -> list[Path]:
+    """Returns the files of the tables, their staged files and the ledger that have the address.
+
+    Logs and manifests, which may have it, are left out.
+    """
+    files = [path for path in stage.folder.rglob("*") if path.is_file() and path.suffix != ".yaml"]
+    if kind == "PostgreSQL":
+        sink = load_spec(Path(stage.spec)).sink
+        assert isinstance(sink, PostgresSection)
+        with psycopg.connect(sink.url, autocommit=True) as server:
+            server.execute("CHECKPOINT")
+            folder = "SELECT current_setting('data_directory') || '/' || pg_relation_filepath({})"
+            for table in ("orders", "orders_dead"):
+                row = server.execute(sql.SQL(folder).format(table)).fetchone()
+                assert row is not None
+                files.append(Path(row[0]))
+    logs = {"_delta_log", "metadata"}
+    return [p for p in files if not logs & {*p.parts} and PERSON.encode() in p.read_bytes()]
+
+
+def finish(stage: Stage, kind: str) -> None:
+    """Does the last two steps, and the last one again when older versions and files may go."""
+    typed(stage, f"In {kind}")
+    typed(stage, "6. Older versions, then go on")
+    limits = Maintenance(keep_files=timedelta(days=1), keep_versions=timedelta(minutes=-30))
+    with clock_ahead(timedelta(days=2)), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MaintainSpec, "limits", limits)  # at least 7 days in a spec
+        typed(stage, "6. Older versions, then go on")
+
+
 def dead_letters(stage: Stage) -> int:
     return len(stage.json("dead", "show", stage.spec)["dead"])
 
@@ -139,17 +186,21 @@ def test_a_replay_leaves_the_person_out(orders: Stage, kind: str) -> None:
     finds nothing. Dead letters are read again, so they are deleted last. Verification names their
     window, and their replay is refused.
     """
-    del kind
     assert customers(orders) == [None, PERSON]
+    assert files_with(orders, kind) != []
     typed(orders, "1. Pause, and name the windows")
     typed(orders, "2. Leave the key out from now on")
     typed(orders, "3. The rows")
     assert customers(orders) == [None]
     assert (findings(orders, "--deep"), dead_letters(orders)) == ([], 1)
+    if kind != "files":
+        typed(orders, f"Dead letters in {HEADINGS[kind]}")
+        finish(orders, kind)
+        assert files_with(orders, kind) == []
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", HEADINGS)
 def test_an_engine_deletes_the_person(orders: Stage, kind: str) -> None:
     """Where the topic has lost messages, the engine deletes rows and dead letters. Verification
     names their window and no other, and everything else goes on. Once the topic has the messages, a
@@ -157,18 +208,19 @@ def test_an_engine_deletes_the_person(orders: Stage, kind: str) -> None:
     """
     typed(orders, "1. Pause, and name the windows")
     typed(orders, "2. Leave the key out from now on")
-    typed(orders, kind)
+    typed(orders, HEADINGS[kind])
     assert customers(orders) == [None]
     (row_finding,) = findings(orders)
     assert row_finding[:2] == ("wrong", hour(0))
     assert "1 row in the table, 2 in the receipt" in row_finding[2]
-    typed(orders, f"Dead letters in {kind}")
+    typed(orders, f"Dead letters in {HEADINGS[kind]}")
     assert dead_letters(orders) == 0
     for options in ([], ["--deep"]):
         found = findings(orders, *options)
         assert {finding[:2] for finding in found} == {("wrong", hour(0))}
         assert any("0 dead letters in their table, 1 in the receipt" in f[2] for f in found)
-    typed(orders, "5. Older versions, then go on")
+    finish(orders, kind)
+    assert files_with(orders, kind) == []
     refused = orders.call("dead", "replay", orders.spec, "--window", hour(0))
     assert (refused.exit_code, "are not those of its receipt" in refused.output) == (1, True)
     orders.json("run", orders.spec, "--window", hour(1))

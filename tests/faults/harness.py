@@ -53,7 +53,7 @@ FILE_MODES: dict[str, Sequence[Mode]] = {
 """The modes of calls for files, by their names."""
 
 
-ADVISED = r"windrow (?:[a-z]+ ){1,2}things\.yaml(?: --[a-z-]+(?: [0-9][^ .,;]+)?)*"
+ADVISED = r"windrow (?:[a-z]+ ){1,2}(?:things|aged)\.yaml(?: --[a-z-]+(?: [0-9][^ .,;]+)?)*"
 """A command in a message."""
 
 

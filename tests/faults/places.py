@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,9 +33,10 @@ class Command(msgspec.Struct, frozen=True):
     """A command that meets faults.
 
     Attributes:
-        arguments: its arguments, with SPEC for the pipeline's file.
+        arguments: its arguments, with SPEC for the pipeline's file, and AGED for one by which the
+            rows of the first hour are too old.
         setup: the commands before it.
-        without: the kinds of sinks that refuse it.
+        without: the kinds of sinks, and the places, that refuse it.
         code: its exit code without a fault.
         once: whether it refuses to do its work twice.
         after: the commands that end its effect.
@@ -75,6 +77,9 @@ COMMANDS = {
     "pause": Command(PAUSE, (RUN,), after=(RESUME,)),
     "resume": Command(RESUME, (RUN, PAUSE)),
     "maintain": Command(("maintain", "SPEC"), (RUN,)),
+    "maintain aged": Command(
+        ("maintain", "AGED"), (RUN,), ("kafka", "routes", "iceberg here", "asking")
+    ),
     "rebase": Command(("rebase", "SPEC"), (RUN,), code=2),
     "rebind": Command(("rebind", "SPEC"), (RUN,), code=2),
 }
@@ -124,8 +129,8 @@ PLACES = {
 
 def commands_at(place: str) -> list[str]:
     """Returns the commands that a place takes."""
-    kind = PLACES[place][0]
-    return [name for name, command in COMMANDS.items() if kind not in command.without]
+    names = {place, PLACES[place][0]}
+    return [name for name, command in COMMANDS.items() if names.isdisjoint(command.without)]
 
 
 SPEC = """\
@@ -277,7 +282,8 @@ def open_place(name: str, servers: Servers, folder: Path, injector: Injector) ->
     text = fill(SPEC, ASKING if name == "asking" else {})
     text = text.replace("SINK", section).replace("STATE", LEDGERS[ledger])
     topic = servers.topics["avro" if name == "asking" else "json"]
-    env, words = dict[str, str](), {"SPEC": "things.yaml", "TOPIC": topic.name}
+    env = dict[str, str]()
+    words = {"SPEC": "things.yaml", "AGED": "aged.yaml", "TOPIC": topic.name}
     with ExitStack() as opened:
 
         def line(address: str, channel: Channel) -> str:
@@ -304,7 +310,10 @@ def open_place(name: str, servers: Servers, folder: Path, injector: Injector) ->
             words["SERVICE"] = f"http://{line(servers.service, 'http')}"
         work = folder / "work"
         work.mkdir()
-        (work / "things.yaml").write_text(fill(text, words | {"WINDOW": HOURLY}))
+        text = fill(text, words | {"WINDOW": HOURLY})
+        (work / "things.yaml").write_text(text)
+        age = (datetime.now(UTC) - parse_instant(SECOND)) // timedelta(minutes=1)
+        (work / "aged.yaml").write_text(f"{text}maintain: {{keep_rows: {age - 30}m}}\n")
         (work / "schema.py").write_text(SCHEMA + NAMED)
         (work / "edit.py").write_text(EDIT)
         yield Place(work, env, words, topic.produced)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.expressions import EqualTo, IsNull
+from pyiceberg.expressions import And, EqualTo, IsNull
 from pyspark.sql import SparkSession
 
 from tests.sinks.files.world import FORMATS, FilesBoth
@@ -139,6 +139,32 @@ def test_readers_of_iceberg_skip_files_by_the_column(tmp_path: Path) -> None:
         scan = table.scan(row_filter)
         assert len(list(scan.plan_files())) == 2
         assert sorted(set(scan.to_arrow()["id"].to_pylist())) == ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_texts_that_look_alike_are_not_joined(kind: str, tmp_path: Path) -> None:
+    """Null and the text None, and texts with commas, stay in partitions of their own. So readers
+    who skip files by the texts find all rows.
+    """
+    rows = pa.schema([ROWS.field(0), pa.field("a", pa.string()), pa.field("b", pa.string())])
+    pairs = [("None", None), (None, "None"), (None, None), ("x, y", "z"), ("x", "y, z")]
+    columns = [range(len(pairs)), *map(list, zip(*pairs, strict=True))]
+    batch = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, rows, strict=True)], schema=rows
+    )
+    fields = [PartitionField("identity", name, f"{name}_is") for name in "ab"]
+    sink = open_table(kind, tmp_path, *fields, rows=rows)
+    commit(sink, 0, batch)
+    maintained = sink.maintain(Maintenance(timedelta(days=1), file_size=1 << 20))
+    assert (maintained.joined_files, maintained.new_files) == (2 * len(pairs), len(pairs))
+    if kind == "iceberg":
+        table = state_of(sink).table
+        for number, pair in enumerate(pairs):
+            terms = [
+                IsNull(name) if text is None else EqualTo(name, text)  # type: ignore[call-arg, arg-type]
+                for name, text in zip("ab", pair, strict=True)
+            ]
+            assert table.scan(And(*terms)).to_arrow()["id"].to_pylist() == [number] * 2
 
 
 @pytest.mark.parametrize("written", FORMATS)

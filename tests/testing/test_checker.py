@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,7 @@ from windrow.ingest.model.boundary import TopicPartition, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Counts, Receipt
+from windrow.ingest.ports.sink import Maintenance
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.windows import (
     PARTITIONS,
@@ -299,6 +301,57 @@ def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> Non
     assert getattr(report, kind), str(report)
     assert not report.ok
     assert "nothing lost" not in str(report)
+
+
+def expire_first(s: State) -> None:
+    """Has the maintenance remove the rows of the first window for their age."""
+    age = datetime.now(UTC) - window(0).end
+    s.sink.maintain(Maintenance(timedelta(days=1), keep_rows=age))
+    s.pieces, s.receipts = s.sink.pieces(), [c.receipt for c in s.sink.receipts()]
+
+
+def rows_of_expired(s: State) -> None:
+    """Keeps the rows of a window whose receipt says that they have expired."""
+    pieces = s.pieces
+    expire_first(s)
+    s.pieces = pieces
+
+
+def dead_letter_of_expired(s: State) -> None:
+    """Removes the dead letters of a window whose rows have expired."""
+    expire_first(s)
+    s.dead[0] = s.dead[0].slice(0, 0)
+
+
+def row_of_another_window(s: State) -> None:
+    """Removes a row of a window beside one whose rows have expired."""
+    expire_first(s)
+    s.pieces[-1] = s.pieces[-1].slice(1)
+
+
+def test_rows_that_expired_are_not_lost() -> None:
+    """A window whose rows the maintenance removed has none, and keeps its dead letters."""
+    state = State(range(2))
+    expire_first(state)
+    assert [r.expired_at is not None for r in state.receipts] == [True, False]
+    assert state.report().ok, str(state.report())
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (rows_of_expired, "receipts"),
+        (dead_letter_of_expired, "receipts"),
+        (row_of_another_window, "missing"),
+    ],
+)
+def test_damage_is_found_beside_rows_that_expired(
+    damage: Callable[[State], None], kind: str
+) -> None:
+    """Rows that should have gone, lost dead letters, and lost rows of other windows are found."""
+    state = State(range(2))
+    damage(state)
+    assert getattr(state.report(), kind), str(state.report())
 
 
 def _with(piece: pa.Table, name: str, value: object, kind: pa.DataType) -> pa.Table:

@@ -396,11 +396,11 @@ class IcebergState(KeyedState):
             if not task.delete_files and task.file.spec_id == spec
         }
 
-    def files_by_partition(self) -> Mapping[str, Sequence[RowFile]]:
-        files: dict[str, list[RowFile]] = {}
+    def files_by_partition(self) -> Mapping[Record, Sequence[RowFile]]:
+        files: dict[Record, list[RowFile]] = {}
         for path, task in self._joinable.items():
             row_file = RowFile(path, task.file.file_size_in_bytes, task.file.record_count)
-            files.setdefault(repr(task.file.partition), []).append(row_file)
+            files.setdefault(task.file.partition, []).append(row_file)
         return files
 
     def join_files(self, paths: Sequence[str], attempt: str) -> IcebergFile | None:

@@ -17,7 +17,7 @@ machines only decide how long one waits for the other; the commit loop protects 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -33,6 +33,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Maintained, Maintenance
 from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kit.commit.pages import PagedState
@@ -78,16 +79,22 @@ def _expire_rows(store: TableStore, settings: Maintenance, *, dry_run: bool) -> 
     """
     if settings.keep_rows is None:
         return 0
-    now = datetime.now(UTC)
+    kept_since = datetime.now(UTC) - settings.keep_rows
     with store.reading() as state:
         held = set[str]() if state is None else state.holding() & {*state.committed()}
-        committed = {} if state is None else committed_by_key(state, held)
-    receipts = [committed[key].receipt for key in sorted(committed)]
-    old = [r for r in receipts if r.table_rows and r.aging_since < now - settings.keep_rows]
+        old = [] if state is None else _old_receipts(state, held, kept_since)
     if dry_run or not old:
         return sum(receipt.table_rows for receipt in old)
     with _Lease(store).hold() as lease:
-        return sum(lease.expire_rows(receipt.window.key, now) for receipt in old)
+        return sum(lease.expire_rows(receipt.window.key, kept_since) for receipt in old)
+
+
+def _old_receipts(
+    state: TableState, keys: Collection[str], kept_since: datetime
+) -> Sequence[Receipt]:
+    """Returns the receipts of those windows among some whose rows are too old."""
+    receipts = [committed.receipt for committed in committed_by_key(state, keys).values()]
+    return [r for r in receipts if r.table_rows and r.aging_since < kept_since]
 
 
 def _maintain_files(
@@ -243,20 +250,23 @@ class _Lease:
         self.put(change)
         return len(expired)
 
-    def expire_rows(self, key: str, now: datetime) -> int:
-        """Commits the removal of a window's rows; returns their number."""
-        rows = 0
+    def expire_rows(self, key: str, kept_since: datetime) -> int:
+        """Commits the removal of a window's rows; returns their number.
+
+        They stay if the window was committed meanwhile, and isn't old any more.
+        """
+        old: Sequence[Receipt] = ()
 
         def change(state: TableState) -> TableChange:
-            nonlocal rows
-            receipt = committed_by_key(state, [key])[key].receipt
-            rows = receipt.table_rows
-            return TableChange(
-                window=receipt.window, replaces=True, receipt=receipt.without_rows(now)
-            )
+            nonlocal old
+            old = _old_receipts(state, [key], kept_since)
+            if not old:
+                return TableChange()
+            expired = old[0].without_rows(datetime.now(UTC))
+            return TableChange(window=expired.window, replaces=True, receipt=expired)
 
         self.put(change)
-        return rows
+        return sum(receipt.table_rows for receipt in old)
 
     def put_joined(self, joined: Sequence[JoinedFiles]) -> Sequence[JoinedFiles]:
         """Commits joined files, except those of which a run has replaced a file meanwhile.

@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -343,7 +344,7 @@ class PagedState:
     # Maintenance (`sinks.kit.commit.maintain`) asks the following of tables whose commits name
     # staged files.
 
-    def files_by_partition(self) -> Mapping[str, Sequence[HasSize]]:
+    def files_by_partition(self) -> Mapping[Any, Sequence[HasSize]]:
         """Returns the files whose rows may be in one file, by their partition of the table."""
         return {}
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clock import clock_ahead
@@ -16,12 +17,14 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.grid import BATCH, batch_at
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import AlreadyDone, Done, Maintained, Maintenance
 from windrow.ingest.sinks.kit.commit.maintain import LEASE_TIME
 from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange
 from windrow.ingest.testing.contracts.commit_hooks import on_put
-from windrow.ingest.testing.contracts.windows import FIRST, window
+from windrow.ingest.testing.contracts.windows import FIRST, plan_of, receipt, stage, window
 
 WINDOWS = range(3)
 OLD = [window(0), window(1)]
@@ -142,9 +145,35 @@ def test_a_replay_meanwhile(world: SinkWorld, sink: Any) -> None:
     """
     world.let_overtake(sink, lambda: commit(world.reopen(sink), 1, 1, "b1"))
     sink.maintain(limits())
-    receipt = world.reopen(sink).look(window(1)).receipt
-    assert (receipt.generation, receipt.attempt) == (2, "b1")
-    assert receipt.expired_at is not None
+    newest = world.reopen(sink).look(window(1)).receipt
+    assert (newest.generation, newest.attempt) == (2, "b1")
+    assert newest.expired_at is not None
+    assert findings(world.reopen(sink)) == []
+
+
+@pytest.mark.some(3)
+@in_each_kind
+def test_a_micro_batch_that_is_replayed_meanwhile_stays(
+    request: pytest.FixtureRequest, world: SinkWorld, tmp_path: Path
+) -> None:
+    """The rows of a micro-batch age from its last commit on, also if that comes after the
+    maintenance has looked for old windows.
+    """
+    server = request.getfixturevalue(world.server) if world.server else None
+    sink = world.sink_at(world.new_location(tmp_path, server))
+    sink.prepare(TableOwner("orders", "ledger-1", BATCH))
+    planned = plan_of(sink, batch_at("orders", 0), (0, 10))
+
+    def commit_at(staged_at: datetime, generation: int) -> None:
+        staged = stage(sink, planned, generation, f"a{generation}", dead=False)
+        proposed = receipt(planned, staged, generation, f"a{generation}", grid=BATCH)
+        proposed = msgspec.structs.replace(proposed, staged_at=staged_at)
+        assert isinstance(world.reopen(sink).commit(proposed, staged), Done)
+
+    commit_at(FIRST, 0)
+    world.let_overtake(sink, lambda: commit_at(datetime.now(UTC), 1))
+    assert sink.maintain(limits()) == Maintained()
+    assert world.reopen(sink).look(planned.window).receipt.expired_at is None
     assert findings(world.reopen(sink)) == []
 
 
