@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_gap as refuse_gap
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_overlap as refuse_overlap
     from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable as DeadLetterTable
-    from windrow.ingest.sinks.kit.commit.one_transaction import OpenTable as OpenTable
     from windrow.ingest.sinks.kit.commit.one_transaction import find_transaction as find_transaction
     from windrow.ingest.sinks.kit.commit.pages import Page as Page
     from windrow.ingest.sinks.kit.commit.pages import PagedState as PagedState
@@ -193,10 +192,7 @@ _NAMES = {
         "refuse_overlap",
     ),
     "sinks.kit.commit.dead_letter_table": ("DeadLetterTable",),
-    "sinks.kit.commit.one_transaction": (
-        "OpenTable",
-        "find_transaction",
-    ),
+    "sinks.kit.commit.one_transaction": ("find_transaction",),
     "sinks.kit.commit.pages": (
         "Page",
         "PageFiles",

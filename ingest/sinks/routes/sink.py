@@ -60,7 +60,6 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.kit import (
-    OpenTable,
     Place,
     WindowTable,
     already_committed,
@@ -245,7 +244,7 @@ class RoutedSink:
         return outcome
 
     def _commit_to_all(
-        self, sinks: Sequence[Sink | OpenTable], receipt: Receipt, staged: Sequence[Staged]
+        self, sinks: Sequence[Sink], receipt: Receipt, staged: Sequence[Staged]
     ) -> Outcome:
         """Commits to one table after the other; returns the outcome of the last one."""
         *tables, last_table = sinks
@@ -271,7 +270,7 @@ class RoutedSink:
 
     def _commit_to(
         self,
-        sink: Sink | OpenTable,
+        sink: Sink,
         receipt: Receipt,
         staged: Sequence[Staged],
         newest: Committed | None,
@@ -292,7 +291,7 @@ class RoutedSink:
         return outcome.committed.receipt
 
     def _catch_up(
-        self, sink: Sink | OpenTable, receipt: Receipt, newest: Committed | None
+        self, sink: Sink, receipt: Receipt, newest: Committed | None
     ) -> Receipt | Unknown | None:
         """Returns a table's newest receipt of the window.
 
@@ -333,14 +332,12 @@ def _rows_in(sink: Sink, newest: Committed | None) -> int | None:
     return {table_rows.table: table_rows.rows for table_rows in entries}.get(sink.identity)
 
 
-def _staged_in(table: Sink | OpenTable, staged: Sequence[Staged]) -> list[Staged]:
+def _staged_in(table: Sink, staged: Sequence[Staged]) -> list[Staged]:
     """Returns the results of tasks for one table."""
     return staged_for(parts_for(table.identity, staged), staged)
 
 
-def _refuse_conflicts(
-    tables: Sequence[Sink | OpenTable], last_table: Sink | OpenTable, receipt: Receipt
-) -> None:
+def _refuse_conflicts(tables: Sequence[Sink], last_table: Sink, receipt: Receipt) -> None:
     """Refuses a window that the last table would refuse, before any other table has the rows.
 
     A table with all windows refuses an overlap by itself. A table that was added later

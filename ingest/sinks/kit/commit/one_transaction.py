@@ -44,8 +44,11 @@ class OpenTable(ReceiptTable):
         return Done(Committed(written or receipt, self.state.version + 1), 1)
 
 
-Commit = Callable[[Sequence[OpenTable]], Outcome]
-"""Writes a window to the tables of an open transaction; returns the outcome for the last one."""
+Commit = Callable[[Sequence[Sink]], Outcome]
+"""Writes a window to the tables of an open transaction; returns the outcome for the last one.
+
+The tables are of the class `OpenTable`, which has the methods that a commit needs.
+"""
 
 
 class OneTransaction:
@@ -94,7 +97,7 @@ class OpenTables:
         return last_table.table.committed_in(last_table.state, receipt)
 
     def put(self, commit: Commit) -> Answer:
-        outcome = commit(self._tables)
+        outcome = commit(cast("Sequence[Sink]", self._tables))
         crash_point("commit.before")
         answer = self._tables[-1].state.commit(cast("Done", outcome).committed.receipt)
         crash_point("commit.after")
