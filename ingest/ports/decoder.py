@@ -102,9 +102,7 @@ class Ignored:
         if mask.all():
             return self
         positions = np.flatnonzero(mask)
-        return Ignored(
-            self.index[mask], lambda position: self.fields(int(positions[position]))
-        )
+        return Ignored(self.index[mask], lambda position: self.fields(int(positions[position])))
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,9 @@ def test_a_key_is_that_of_its_table_alone() -> None:
     it, and the fields of its key aren't ignored there.
     """
     order, visit, other = of_records(AvroPayloads())
-    key = RowDecoder(models()[0], JsonEncoding(), part=Part(only=("id",), setting="decode.key.fields"))
+    key = RowDecoder(
+        models()[0], JsonEncoding(), part=Part(only=("id",), setting="decode.key.fields")
+    )
     keyed = ComposedDecoder(models()[0], order, key, ("id",))
     decoder = routed("record", [keyed, visit, other])
     values = [*AVRO_VALUES[:3], AVRO_VALUES[0], AVRO_VALUES[1]]
@@ -217,7 +219,7 @@ def test_a_key_is_that_of_its_table_alone() -> None:
 
 
 def test_fields_are_ignored_by_the_decoder_of_the_table_alone() -> None:
-    """If a column leads to the table, fields that only the pipeline's schema lacks aren't ignored."""
+    """If a column leads to the table, fields that its schema has aren't ignored."""
     order, visit, other = of_json()
     values = [b'{"id": 1, "total": 7, "kind": "order"}', b'{"id": 2, "x": 1}']
     decoded = routed("column", [order, visit, other]).open()(messages_with(values))
