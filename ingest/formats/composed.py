@@ -49,7 +49,8 @@ class ComposedDecoder:
     """Decodes all columns of a model, each from its part of the message.
 
     The key is decoded first, then the headers, then the value. The first part that
-    refuses the message gives the reason.
+    refuses the message gives the reason. But if the value's decoder passes a message over, key
+    and headers aren't judged.
 
     Attributes:
         model: the model.
