@@ -332,9 +332,10 @@ def _dataframe_transform(
             spec, range(spark_index + 1, len(steps)), behind_spark=True
         )
         last = None if is_last and own_schema == schema else schema
+        keeps_rest = own_schema is None and spec.decode.keeps_unknown
         return Chain(
             (
-                _rules(own_schema or decoded, spec.folder),
+                Chain((_rules(own_schema or decoded, spec.folder),), keeps_rest),
                 *later_transforms,
                 _rules(last, spec.folder),
             )

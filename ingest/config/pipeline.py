@@ -364,6 +364,11 @@ class PipelineSpec(Section):
         return self.sink.keeps and all(step.keeps for step in steps)
 
     @property
+    def has_unavailable(self) -> bool:
+        """Whether changes may leave values unchanged that the table keeps (`UNAVAILABLE`)."""
+        return self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
+
+    @property
     def in_order(self) -> bool:
         """Whether a refused window blocks the windows after it.
 
@@ -371,7 +376,7 @@ class PipelineSpec(Section):
         """
         return (
             self.sink.in_order
-            or (self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"})
+            or self.has_unavailable
             or any(route.in_order for route in self.route_specs.values())
         )
 

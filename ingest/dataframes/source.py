@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,7 @@ from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_arrays import of_message
 from windrow.ingest.schema.metadata_types import TYPES, metadata_fields
-from windrow.ingest.schema.row_changes import change_schema
+from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,13 @@ def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows
         splits: the splits to read.
         drops: see `AsRows`.
     """
+    if pipeline.spec.route_specs:
+        raise SpecError(
+            "The rows of this spec's tables have other columns, and a DataFrame has the same ones"
+            " for all rows",
+            "spec",
+            "Set columns=messages, or name a spec of one of the tables. Nothing was read.",
+        )
     spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
@@ -224,6 +231,7 @@ def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows
         metadata,
         () if key is None else key.columns,
         drops,
+        spec.has_unavailable,
     )
 
 
@@ -266,6 +274,7 @@ class AsRows:
             of each split's log, and a column marks deletes (`ingest.schema.row_changes`).
         drops: True if messages that can't become rows are left out. Otherwise such a message
             fails the read.
+        has_unavailable: whether a column names the values that a change left unchanged.
     """
 
     decoder: Decoder
@@ -274,11 +283,13 @@ class AsRows:
     metadata: Mapping[str, str]
     primary_key: tuple[str, ...] = ()
     drops: bool = False
+    has_unavailable: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         columns = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
-        return pa.schema([*columns, *metadata_fields(self._metadata_columns)])
+        unavailable = [UNAVAILABLE] if self.has_unavailable else []
+        return pa.schema([*columns, *unavailable, *metadata_fields(self._metadata_columns)])
 
     @property
     def _metadata_columns(self) -> dict[str, str]:
@@ -302,6 +313,9 @@ class AsRows:
             refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
             if len(decoded.dead_index) and not self.drops:
                 raise _undecodable(split, messages, decoded)
+            if self.has_unavailable and decoded.unavailable is None:
+                unavailable = pa.nulls(decoded.rows.num_rows, UNAVAILABLE.type)
+                decoded = replace(decoded, unavailable=unavailable)
             rows, of_rows = rows_with_messages(messages, decoded, keyed=bool(self.primary_key))
             return [*rows.columns, *metadata_columns(names, of_rows, "")]
 

@@ -49,7 +49,8 @@ class ComposedDecoder:
     """Decodes all columns of a model, each from its part of the message.
 
     The key is decoded first, then the headers, then the value. The first part that
-    refuses the message gives the reason.
+    refuses the message gives the reason. But if the value's decoder passes a message over, key
+    and headers aren't judged.
 
     Attributes:
         model: the model.
@@ -301,6 +302,7 @@ class _BatchComposer:
         )
         decoded_keys, tombstones = self._without_tombstones(decoded_keys, messages)
         decoded_keys = self._with_headers(decoded_keys, messages)
+        decoded_keys = self._with_passed_over(decoded_keys, messages)
         is_full_batch = len(decoded_keys.row_index) == messages.num_rows
         decoded_values = self._with_keys(
             self._value(messages if is_full_batch else messages.take(decoded_keys.row_index)),
@@ -362,6 +364,26 @@ class _BatchComposer:
             ),
             deletes,
         )
+
+    def _with_passed_over(self, decoded_keys: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Leaves refused messages to the value's decoder that are of another record or table.
+
+        Their keys and headers may have another form.
+        """
+        refused = decoded_keys.dead_index
+        if not len(refused):
+            return decoded_keys
+        values = self._value(messages.take(refused))
+        is_own = pc.not_equal(values.dead_reason, "other_record")
+        judged = [values.row_index, values.dead_index.filter(is_own)]
+        judged += [] if values.deletes is None else [values.deletes.index]
+        mask = messages["value"].is_valid().take(refused).to_numpy(zero_copy_only=False).copy()
+        mask[pa.concat_arrays(judged)] = False
+        passed_over, kinds = refused.filter(pa.array(mask)), decoded_keys.rows.schema
+        empty_rows = [pa.nulls(len(passed_over), kind.type) for kind in kinds]
+        rows = pa.RecordBatch.from_arrays(empty_rows, schema=kinds)
+        part = replace(nothing(kinds), rows=rows, row_index=passed_over)
+        return together(kinds, [decoded_keys.without(passed_over.to_numpy()), part])
 
     def _with_keys(self, decoded_values: Decoded, other_columns: pa.RecordBatch) -> Decoded:
         """Completes the primary keys in the value's deletes.

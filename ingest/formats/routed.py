@@ -141,9 +141,8 @@ class RoutedDecoder:
             left = pa.array(np.flatnonzero(messages["value"].is_valid()))
             for number in range(others):
                 decoded = decode_some(number, messages, left)
-                is_other = pc.equal(decoded.dead_reason, "other_record")
-                left = decoded.dead_index.filter(is_other)
-                yield _without_dead(decoded, is_other)
+                left = decoded.dead_index.filter(pc.equal(decoded.dead_reason, "other_record"))
+                yield decoded.without(left.to_numpy())
             nulls = np.flatnonzero(messages["value"].is_null())
             yield decode_some(others, messages, pa.array(np.union1d(left.to_numpy(), nulls)))
 
@@ -165,7 +164,12 @@ class RoutedDecoder:
             rows, index = decoded.rows, decoded.row_index
             numbers = np.full(messages.num_rows, -1, np.intp)
             numbers[index.to_numpy()] = self.router.rules_of(rows, messages)
-            yield replace(decoded, rows=nothing(schema).rows, row_index=index.slice(0, 0))
+            again_mask = (numbers >= 0) & ~np.array(is_shared)[numbers]
+            yield replace(
+                decoded.without(np.flatnonzero(again_mask)),
+                rows=nothing(schema).rows,
+                row_index=index.slice(0, 0),
+            )
             for number in np.unique(numbers[numbers >= 0]).tolist():
                 if is_shared[number]:
                     mask = pa.array(numbers[index.to_numpy()] == number)
@@ -211,12 +215,4 @@ def _in_struct(schema: pa.Schema, number: int, decoded: Decoded) -> Decoded:
         decoded,
         rows=structs(decoded.rows),
         deletes=None if deletes is None else replace(deletes, keys=structs(deletes.keys)),
-    )
-
-
-def _without_dead(decoded: Decoded, mask: pa.BooleanArray) -> Decoded:
-    """Returns a verdict without some of its refusals."""
-    names = ("dead_index", "dead_stage", "dead_reason", "dead_detail")
-    return replace(
-        decoded, **{name: getattr(decoded, name).filter(pc.invert(mask)) for name in names}
     )

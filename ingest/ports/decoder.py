@@ -97,6 +97,13 @@ class Ignored:
     index: npt.NDArray[np.int64]
     fields: Callable[[int], Iterable[str]]
 
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Ignored:
+        """Returns the messages that a mask selects."""
+        if mask.all():
+            return self
+        positions = np.flatnonzero(mask)
+        return Ignored(self.index[mask], lambda position: self.fields(int(positions[position])))
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -189,6 +196,23 @@ class Decoded:
             deletes=deletes,
             cut=cut.to_numpy(),
             ignored=tuple(ignored),
+        )
+
+    def without(self, index: npt.NDArray[np.int64]) -> Decoded:
+        """Returns this result without what it says of some messages.
+
+        Args:
+            index: the numbers of the messages, which have neither rows nor deletes.
+        """
+        kept = pa.array(~np.isin(self.dead_index.to_numpy(), index))
+        return replace(
+            self,
+            dead_index=self.dead_index.filter(kept),
+            dead_stage=self.dead_stage.filter(kept),
+            dead_reason=self.dead_reason.filter(kept),
+            dead_detail=self.dead_detail.filter(kept),
+            cut=np.setdiff1d(self.cut, index),
+            ignored=tuple(part.filter(~np.isin(part.index, index)) for part in self.ignored),
         )
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:

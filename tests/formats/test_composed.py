@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.words import WordsDecoder, WordsSection
 from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.formats.cdc.kind import MaxwellJsonSection
 from windrow.ingest.formats.composed import ComposedDecoder
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.json.kind import JsonSection
@@ -552,6 +553,33 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
     batch = decoded(of_key, messages_with(values, keys))
     assert deleted(batch) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
     assert batch.valid == 4
+
+
+def test_rows_of_other_tables_are_filtered_whatever_their_key(tmp_path: Path) -> None:
+    """The key of a message is judged only if the message is of a wanted table."""
+    (tmp_path / "m.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n   "
+        " id: pl.Int64\n    amount: pl.Int64\n"
+    )
+    section = MaxwellJsonSection.model_validate(
+        {
+            "schema": "m.py:M",
+            "table_include": "sales",
+            "key": {"fields": ["id"]},
+            "fields_include": "except_key",
+        }
+    )
+    event = b'{"database":"d","table":"%s","type":"insert","data":{"amount":1}}'
+    values = [event % b"sales", event % b"carts", event % b"sales", None, b"{"]
+    keys = [b'{"id":1}', b'{"cart":1}', b'{"sale":1}', b"x", b"y"]
+    batch = decoded(make_decoder(section, tmp_path), messages_with(values, keys))
+    assert batch.rows.to_pylist() == [{"id": 1, "amount": 1}]
+    assert batch.filtered == 1
+    assert dead(batch) == [
+        (2, "key", "key:missing"),
+        (3, "key", "key:not_json"),
+        (4, "key", "key:not_json"),
+    ]
 
 
 def test_who_can_tell_deletes_is_asked() -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.admin.try_steps import messages_of_lines, trace_steps
-from windrow.ingest.assemble import assemble, declared_columns
+from windrow.ingest.assemble import assemble, declared_columns, table_columns
 from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.boundary import TopicPartition
@@ -43,6 +45,10 @@ class Order(pa.DataFrameModel):
 
 class Wide(Order):
     vip: pl.String = pa.Field(nullable=True)
+
+
+class Kept(Order):
+    rest: pl.String = pa.Field(nullable=True, alias="_rest")
 
 
 class Taken(Order):
@@ -131,6 +137,32 @@ def test_a_python_step_sees_it_beside_the_rows(tmp_path: Path) -> None:
     steps = [{"python": "steps.py:read", "schema": "models.py:Wide"}]
     rows = table(tmp_path, [b'{"id":1,"x":1}', b'{"id":2,"x":2}'], transform={"steps": steps})
     assert rows == [{"id": 2, "note": None, "vip": '{"x":2}', REST: '{"x":2}'}]
+
+
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        ([{"spark": "f.py:f"}], ["id", "note", REST]),
+        ([{"spark": "f.py:f", "schema": "models.py:Kept"}], ["id", "note", REST]),
+        ([{"spark": "f.py:f", "schema": "models.py:Order"}], ["id", "note"]),
+        ([{"sql": "SELECT id FROM rows"}, {"spark": "f.py:f"}], ["id", REST]),
+        ([{"spark": "f.py:f"}, {"sql": "SELECT *, 1 AS x FROM rows"}], ["id", "note", REST, "x"]),
+    ],
+)
+def test_a_spark_step_gives_it_as_it_gives_other_columns(
+    tmp_path: Path, steps: list[dict[str, str]], names: list[str]
+) -> None:
+    """The table has the text behind a `spark` step without a schema, or if the schema has it."""
+    (tmp_path / "f.py").write_text("def f(rows):\n    return rows\n")
+    spec = replace_steps(pipeline(tmp_path, []), steps)
+    assert table_columns(spec).arrow_schema.names == names
+    assert declared_columns(spec).arrow_schema.names == names
+
+
+def replace_steps(made: Pipeline, steps: list[dict[str, str]]) -> PipelineSpec:
+    """Returns the spec of a pipeline with other steps."""
+    transform = TransformSpec.model_validate({"steps": steps})
+    return made.spec.model_copy(update={"transform": transform})
 
 
 def test_columns_of_key_and_header(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from tests.formats.protobuf import wire as protobuf
+from windrow.ingest.formats.composed import ComposedDecoder
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads, ProtobufPayloads
 from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -20,6 +21,7 @@ from windrow.ingest.formats.routed import Route, RoutedDecoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoder
+from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.routes.stage import By, Router, Rule
 from windrow.ingest.testing.contracts.values import dead, messages_with
@@ -197,3 +199,33 @@ def test_a_column_leads_to_its_table(refuses_others: bool) -> None:
     expected[1] = ("tables.1", {"id": 2, "kind": "visit"})
     decoder = routed("column", [order, other, other], refuses_others=refuses_others)
     assert outcomes(decoder, messages_with(values)) == expected
+
+
+def test_a_key_is_that_of_its_table_alone() -> None:
+    """A message of another record goes to its own table, whatever its key is for the tables before
+    it, and the fields of its key aren't ignored there.
+    """
+    order, visit, other = of_records(AvroPayloads())
+    key = RowDecoder(
+        models()[0], JsonEncoding(), part=Part(only=("id",), setting="decode.key.fields")
+    )
+    keyed = ComposedDecoder(models()[0], order, key, ("id",))
+    decoder = routed("record", [keyed, visit, other])
+    values = [*AVRO_VALUES[:3], AVRO_VALUES[0], AVRO_VALUES[1]]
+    messages = messages_with(values, keys=[None, b'{"id": 1}', b"x", b'{"id": 1, "y": 2}', None])
+    expected = [VISIT_ROW, ORDER_ROW, ("other", {"id": 5, "kind": None}), VISIT_ROW, "key:null"]
+    assert outcomes(decoder, messages) == expected
+    assert not len(decoder.open()(messages).ignoring)
+
+
+def test_fields_are_ignored_by_the_decoder_of_the_table_alone() -> None:
+    """If a column leads to the table, fields that its schema has aren't ignored."""
+    order, visit, other = of_json()
+    values = [b'{"id": 1, "total": 7, "kind": "order"}', b'{"id": 2, "x": 1}']
+    decoded = routed("column", [order, visit, other]).open()(messages_with(values))
+    ignored = [
+        (index, *part.fields(position))
+        for part in decoded.ignored
+        for position, index in enumerate(part.index.tolist())
+    ]
+    assert sorted(ignored) == [(0, "kind"), (1, "x")]

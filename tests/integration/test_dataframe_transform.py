@@ -203,6 +203,15 @@ def test_columns_of_a_schema_of_its_own(make_setup: Any, on_spark: Any) -> None:
     ]
 
 
+def test_what_no_column_is_for(make_setup: Any, on_spark: Any) -> None:
+    """The function is given the text of `unknown: keep` as a column, and the table has it."""
+    setup = make_setup("same", decode={"schema": "things.py:Other", "unknown": "keep"})
+    run_window(on_spark(setup), setup)
+    assert [(row["id"], row["_rest"]) for row in table(setup)] == [
+        (n, f'{{"name": "n{n % 3}"}}') for n in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+    ]
+
+
 def test_what_was_read_is_kept_for_the_window(
     make_setup: Any, on_spark: Any, spark: SparkSession
 ) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.formats.shared.nesting import Leaf
-from windrow.ingest.ports.decoder import Decoded, Ignored
+from windrow.ingest.ports.decoder import Decoded
 
 
 def merge_leaves(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[Leaf] | None:
@@ -48,16 +48,7 @@ def select_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
         rows=rows,
         row_index=pa.array(index),
         cut=decoded.cut[np.isin(decoded.cut, index)] if len(decoded.cut) else decoded.cut,
-        ignored=tuple(_select_ignored(part, index) for part in decoded.ignored),
-    )
-
-
-def _select_ignored(ignored: Ignored, index: npt.NDArray[np.int64]) -> Ignored:
-    positions = np.flatnonzero(np.isin(ignored.index, index))
-    if len(positions) == len(ignored.index):
-        return ignored
-    return Ignored(
-        ignored.index[positions], lambda position: ignored.fields(int(positions[position]))
+        ignored=tuple(part.filter(np.isin(part.index, index)) for part in decoded.ignored),
     )
 
 

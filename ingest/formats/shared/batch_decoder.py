@@ -218,7 +218,7 @@ class _StrictRows:
         self._rows: list[list[object]] = []
         self._waiting: list[int] = []  # the message numbers of `_rows`
         self._bytes = 0
-        self._chunks: list[list[pa.Array]] = [[pa.array([], f.type) for f in schema]]
+        self._chunks: list[list[pa.Array]] = [[pa.nulls(0, f.type) for f in schema]]
         self._index: list[int] = []
 
     def add(self, index: int, row: list[object], size: int) -> None:

@@ -15,8 +15,8 @@ from windrow.ingest.ports.decoder import Decoded, Deletes
 
 def nothing(schema: pa.Schema) -> Decoded:
     """Returns the verdict on a batch without messages; its rows have the schema's columns."""
-    rows = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-    none, words = pa.array([], pa.int64()), pa.array([], pa.string())
+    rows = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+    none, words = pa.nulls(0, pa.int64()), pa.nulls(0, pa.string())
     return Decoded(rows, none, none, words, words, words)
 
 

@@ -66,7 +66,7 @@ def path_text(path: FieldPath) -> str:
 
 def refuse_nulls(values: pa.Array, path: str) -> Refusal:
     """Refuses rows that are null in a column that isn't nullable."""
-    is_null = values.is_null() if values.null_count else pa.array([], pa.bool_())
+    is_null = values.is_null() if values.null_count else pa.nulls(0, pa.bool_())
     return Refusal(
         np.flatnonzero(is_null.to_numpy(zero_copy_only=False)),
         "missing",
