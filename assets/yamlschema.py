@@ -7,16 +7,14 @@ between settings; `dg check defs` finds those.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.ingest.config.for_each import NAME
 from windrow.ingest.model.grid import BATCH, NAMED
 
 Node = dict[str, Any]
 
-TEMPLATE: Node = {"type": "string", "pattern": rf"\{{\{{|{re.escape(NAME)}"}
+TEMPLATE: Node = {"type": "string", "pattern": r"\{\{|\{name\}"}
 """The schema of a template, or of a text with a topic's name: its value isn't known."""
 
 _DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"

@@ -83,15 +83,16 @@ def _next(begun: Begun) -> list[str]:
 
 def _next_of_topics(topics: InferredTopics) -> list[str]:
     """Returns the next commands for all topics, whose first windows may differ."""
-    first = next(iter(topics.topics.values()))
-    if all(inferred.grid == BATCH for inferred in topics.topics.values()):
-        return _next(first)
     spec = shlex.quote(topics.spec)
-    return [
-        "Next, the closed windows of the newest two days:",
-        f"  windrow due {spec}",
-        f"  windrow run {spec} --due",
-    ]
+    return (
+        ["Next, micro-batches:", f"  windrow plan {spec}", f"  windrow run {spec} --drain"]
+        if all(inferred.grid == BATCH for inferred in topics.topics.values())
+        else [
+            "Next, the closed windows of the newest two days:",
+            f"  windrow due {spec}",
+            f"  windrow run {spec} --due",
+        ]
+    )
 
 
 def check_topics(

@@ -108,8 +108,8 @@ def _fillable_windows(pipeline: Pipeline) -> tuple[str, ...]:
     columns = pipeline.decoder().columns
     paths = {path for path, _ in field_paths(columns.arrow_schema)}
     for column in columns.columns:
-        paths |= {*column.aliases}
-        paths |= {".".join(path[:n]) for path in column.paths for n in range(1, len(path) + 1)}
+        prefixes = (path[:n] for path in column.paths for n in range(1, len(path) + 1))
+        paths |= {*column.aliases, *map(".".join, prefixes)}
     return tuple(
         receipt.window.key
         for receipt in pipeline.ledger.recorded_receipts(pipeline.spec.id)

@@ -334,11 +334,11 @@ def documents_in(
     Returns an empty list for any other format, and for rows inside other objects or codecs.
     A field that has an alias of a column gets the column's name.
     """
-    if getattr(section, "codecs", ()) or getattr(section, "rows", None):
-        return []
-    if any(len(path) > 1 for column in columns.columns for path in column.paths):
-        return []
-    if any(column.codecs for column in columns.columns):
+    if (
+        getattr(section, "codecs", ())
+        or getattr(section, "rows", None)
+        or any(c.codecs or any(len(path) > 1 for path in c.paths) for c in columns.columns)
+    ):
         return []
     is_framed = section.format.endswith("json-schema-confluent")
     values = read_frames(messages, part).values if is_framed else messages.column(part).to_pylist()
@@ -364,12 +364,15 @@ def _with_column_names(document: Document, columns: Columns) -> Document:
         for column in columns.columns
     }
     names = {name for field_names in names_by_column.values() for name in field_names}
-    row = {name: value for name, value in document.items() if name not in names}
-    for column_name, field_names in names_by_column.items():
-        present = [document[name] for name in field_names if name in document]
-        if present:
-            row[column_name] = next((value for value in present if value is not None), None)
-    return row
+    values_by_column = {
+        column_name: [document[name] for name in field_names if name in document]
+        for column_name, field_names in names_by_column.items()
+    }
+    return {name: value for name, value in document.items() if name not in names} | {
+        column_name: next((value for value in values if value is not None), None)
+        for column_name, values in values_by_column.items()
+        if values
+    }
 
 
 _BY_SCHEMA = {*FORMATS.values(), EVENTS}
