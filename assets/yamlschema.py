@@ -14,8 +14,8 @@ from windrow.ingest.model.grid import BATCH, NAMED
 
 Node = dict[str, Any]
 
-TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
-"""The schema of a template. The value of a template isn't known."""
+TEMPLATE: Node = {"type": "string", "pattern": r"\{\{|\{name\}"}
+"""The schema of a template, or of a text with a topic's name: its value isn't known."""
 
 _DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"
 _SIZE = r"^[0-9]+ ?(KiB|MiB|GiB)?$"

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 JAVA_MAJORS = (17, 21)
@@ -60,6 +61,7 @@ def java_untried() -> str | None:
     return None if major in JAVA_MAJORS else f"{java} is {major}, and windrow is tried with {tried}"
 
 
+@cache  # doctor asks for each pipeline of a file
 def _major(java: str) -> int:
     """Asks a java for its major version; 0 if it doesn't say it."""
     output = subprocess.run(

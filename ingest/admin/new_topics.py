@@ -6,8 +6,8 @@ from windrow.ingest.errors import format_count, join_first_few
 from windrow.ingest.runner.context import Pipeline
 
 ADVICE = (
-    "Add their names to for_each.topics, with schemas (windrow infer), or have the pattern leave"
-    " them out"
+    "Add their names to for_each.topics, with schemas (as `windrow help infer` says), or have the"
+    " pattern leave them out"
 )
 
 

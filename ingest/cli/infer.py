@@ -18,7 +18,7 @@ from windrow.ingest.cli.peek import narrow_selection
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.source import is_pattern
 from windrow.ingest.errors import RefusedError, SpecError, format_count
-from windrow.ingest.infer.many_topics import infer_topics
+from windrow.ingest.infer.many_topics import InferredTopics, infer_topics
 from windrow.ingest.infer.model_update import ModelUpdate, change_model
 from windrow.ingest.infer.new_pipeline import DELAY, Begun, infer, template
 from windrow.ingest.infer.request import PipelineRequest
@@ -54,7 +54,8 @@ def infer_pipeline(
     output.say(f"Asking {request.cluster or request.bootstrap} for messages of {request.topic}")
     if is_pattern(request.topic):
         topics = infer_topics(folder, request, max_messages, assemble.connect, datetime.now(UTC))
-        output.show(topics, *map(Text, topics.describe()))
+        lines = [*topics.describe(), *(_next_of_topics(topics) if topics.fit else ())]
+        output.show(topics, *map(Text, lines))
         output.exit_code = 0 if topics.fit else RefusedError.exit_code
         return
     inferred = infer(folder, request, max_messages, assemble.connect, datetime.now(UTC))
@@ -78,6 +79,20 @@ def _next(begun: Begun) -> list[str]:
             *lines,
         ]
     return ["Next:", *lines]
+
+
+def _next_of_topics(topics: InferredTopics) -> list[str]:
+    """Returns the next commands for all topics, whose first windows may differ."""
+    spec = shlex.quote(topics.spec)
+    return (
+        ["Next, micro-batches:", f"  windrow plan {spec}", f"  windrow run {spec} --drain"]
+        if all(inferred.grid == BATCH for inferred in topics.topics.values())
+        else [
+            "Next, the closed windows of the newest two days:",
+            f"  windrow due {spec}",
+            f"  windrow run {spec} --due",
+        ]
+    )
 
 
 def check_topics(

@@ -310,14 +310,14 @@ def call_for_each(call: Callable[[Path], object], paths: Sequence[Path], *, json
     """Calls a command for each pipeline of a file. All documents become one, by the ids.
 
     A pipeline that fails doesn't stop the others. The exit code is that of the first one
-    that failed.
+    that failed; the last line on stderr names all that failed.
 
     Args:
         call: the command, with `FILE:ID`.
         paths: `FILE:ID` of each pipeline.
         json: whether the output is JSON.
     """
-    output = Output(json=json)
+    output, failed = Output(json=json), list[str]()
     token = _FILE_OUTPUT.set(output)
     try:
         for path in paths:
@@ -326,10 +326,16 @@ def call_for_each(call: Callable[[Path], object], paths: Sequence[Path], *, json
                 call(path)
             except typer.Exit as ended:
                 output.exit_code = output.exit_code or ended.exit_code
+                failed += [f"{path} ({ended.exit_code})"] if ended.exit_code else []
                 if ended.exit_code == INTERRUPTED:
                     break
     finally:
         _FILE_OUTPUT.reset(token)
+    if failed:
+        output.say(
+            f"Of {len(paths):,} pipelines these ended with another exit code than 0:"
+            f" {', '.join(failed)}"
+        )
     output.show({"pipelines": output.documents})
     output.finish()
     raise typer.Exit(output.exit_code)

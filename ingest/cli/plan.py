@@ -105,7 +105,11 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
 
 def _fillable_windows(pipeline: Pipeline) -> tuple[str, ...]:
     """Returns the committed windows whose replay would fill columns that came later."""
-    paths = {path for path, _ in field_paths(pipeline.decoder().columns.arrow_schema)}
+    columns = pipeline.decoder().columns
+    paths = {path for path, _ in field_paths(columns.arrow_schema)}
+    for column in columns.columns:
+        prefixes = (path[:n] for path in column.paths for n in range(1, len(path) + 1))
+        paths |= {*column.aliases, *map(".".join, prefixes)}
     return tuple(
         receipt.window.key
         for receipt in pipeline.ledger.recorded_receipts(pipeline.spec.id)

@@ -55,12 +55,17 @@ class InferredTopics(msgspec.Struct, frozen=True):
         return [
             f"Wrote {self.spec} with {format_count(len(self.topics), 'topic')}, a schema for each.",
             *(
-                f"{topic}: {format_count(inferred.columns, 'column')} of format {inferred.format},"
-                f" {inferred.fitting:,} of {format_count(inferred.sampled, 'message')} would fit."
-                + ("" if inferred.fit else " Don't run it yet: change its files.")
+                line
                 for topic, inferred in self.topics.items()
+                for line in (
+                    f"{topic}: {format_count(inferred.columns, 'column')} of format"
+                    f" {inferred.format}, {inferred.fitting:,} of"
+                    f" {format_count(inferred.sampled, 'message')} would fit."
+                    + ("" if inferred.fit else " Don't run it yet: change its files."),
+                    *(f"  {hint}" for hint in inferred.describe_unfit()),
+                )
             ),
-            *(f"Left out: {topic}: {reason}." for topic, reason in self.omitted.items()),
+            *(f"Left out: {topic}: {reason}" for topic, reason in self.omitted.items()),
         ]
 
 
@@ -86,7 +91,7 @@ def infer_topics(
     for topic in topics:
         name = for_each.name_of(topic)
         try:
-            inferred[topic], schema, spec = draft(
+            alone, schema, spec = draft(
                 folder,
                 msgspec.structs.replace(request, topic=topic, id=name),
                 max_messages,
@@ -94,13 +99,16 @@ def infer_topics(
                 now,
             )
         except SpecError as error:
-            omitted[topic] = error.message
+            omitted[topic] = (
+                f"{error.message}. {error.advice.removeprefix('Nothing was written. ')}"
+            )
             continue
+        inferred[topic] = msgspec.structs.replace(alone, schema=str(folder / f"{name}.py"))
         schemas[f"{name}.py"] = schema.replace(f"class {class_name(name)}(", "class Row(", 1)
         settings[topic] = _without_names(read_document(spec).attributes)
     if not settings:
-        reasons = "; ".join(f"{topic}: {reason}" for topic, reason in omitted.items())
-        raise SpecError(f"No topic can be inferred: {reasons}", "spec", "Name one of them alone.")
+        reasons = " ".join(f"{topic}: {reason}" for topic, reason in omitted.items())
+        raise SpecError("No topic can be inferred", "spec", f"Nothing was written. {reasons}")
     write_files(folder, {**schemas, SPEC: _text(request.topic, settings)})
     return InferredTopics(str(folder / SPEC), inferred, omitted)
 

@@ -139,13 +139,7 @@ class Inferred(Begun, frozen=True):
             f"{columns} of format {self.format}, {self.told_by}.",
             f"Of {sampled} of {topic} {self.fitting:,} would fit.",
         ]
-        if self.refused:
-            refused = ", ".join(f"{n:,}: {reason}" for reason, n in self.refused)
-            lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
-        lines += [f"Left out: {name!a}: {reason}." for name, reason in self.omitted[:_MOST_NAMED]]
-        if len(self.omitted) > _MOST_NAMED:
-            lines.append(f"Left out, too: {len(self.omitted) - _MOST_NAMED:,} more fields.")
-        lines += [f"Note: {note}." for note in self.notes]
+        lines += self.describe_unfit()
         if not self.fit:
             lines += [
                 (
@@ -154,6 +148,18 @@ class Inferred(Begun, frozen=True):
                 ),
                 f"  windrow infer --check {shlex.quote(self.spec)}",
             ]
+        return lines
+
+    def describe_unfit(self) -> list[str]:
+        """Returns lines for the user: refused messages, fields left out, and notes."""
+        lines = list[str]()
+        if self.refused:
+            refused = ", ".join(f"{n:,}: {reason}" for reason, n in self.refused)
+            lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
+        lines += [f"Left out: {name!a}: {reason}." for name, reason in self.omitted[:_MOST_NAMED]]
+        if len(self.omitted) > _MOST_NAMED:
+            lines.append(f"Left out, too: {len(self.omitted) - _MOST_NAMED:,} more fields.")
+        lines += [f"Note: {note}." for note in self.notes]
         return lines
 
 

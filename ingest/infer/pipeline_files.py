@@ -126,7 +126,7 @@ def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[s
         )
         yield f"    on_null: {'drop' if nulls else 'dead'}", word
     if proposal.format in _WITH_UNKNOWN:
-        yield "    unknown: ignore", "fields that the schema doesn't name; or dead"
+        yield "    unknown: ignore", "fields that the schema doesn't name; or keep, dead"
     yield from ((f"    # {hint}", "") for hint in proposal.hints)
 
 

@@ -62,7 +62,8 @@ from windrow.ingest.ports.decoder import Decode, checked_verdict
 from windrow.ingest.ports.schema_registry import SchemaRegistry
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.writer_schemas import decoder_for
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import REST, Columns
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kind import SinkSection
 
 _SHOWN = 5
@@ -72,6 +73,10 @@ _KEEPS = (
     f" Float64 the digits that a double has (more want a Decimal). {_UPDATE} to Structs."
 )
 _FIX = "Fix the schema, or the producer."
+_FIX_MISSING = (
+    'Fix the schema (metadata={"aliases": ["NEW_NAME"]} for a renamed field, nullable=True for one'
+    " that may be absent), or the producer."
+)
 _BATCH = 4096
 _JSON = {"json", "json-schema-confluent"}
 
@@ -156,7 +161,7 @@ def check(
     if not sampled:
         findings.append(Finding("info", "messages", "No message can be sampled"))
     unusable = column_refusal(
-        columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
+        pipeline.decoder().columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
     )
     findings += unknown_fields(spec.decode, columns, messages, unusable)
     if registry is not None:
@@ -167,7 +172,7 @@ def check(
 
 
 def _columns_of(pipeline: Pipeline) -> Columns:
-    """Returns the columns of the pipeline's model.
+    """Returns the columns of the pipeline's model, or of its decoder if it has no model.
 
     Raises:
         SpecError: there are several models.
@@ -178,7 +183,22 @@ def _columns_of(pipeline: Pipeline) -> Columns:
             "spec",
             "Write a spec for one of the tables, with its decode, and check that one.",
         )
-    return pipeline.decoder().columns
+    model = pipeline.spec.decode.schema_
+    if model is None:
+        return pipeline.decoder().columns
+    return Columns.of(load_model(ModelReference(model, pipeline.spec.folder)))
+
+
+def _columns_of_value(section: FormatSection, columns: Columns) -> Columns:
+    """Returns the columns that are filled with fields of the row in a value."""
+    filled_by_decoder = (
+        section.written_with
+        if isinstance(section, RecordOptions)
+        else section.envelope
+        if isinstance(section, ChangeSection)
+        else ()
+    )
+    return _without(section.part.of(columns), {REST, *filled_by_decoder})
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
@@ -246,12 +266,13 @@ def refusals(
             f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage}"
             f" {refusal.reason}: {refusal.description}"
         )
+        fix = _FIX_MISSING if refusal.reason == "missing" else _FIX
         first_position = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
         yield Finding(
             "wrong" if is_beyond else "info",
             "messages",
             f"{message}; {first_position}",
-            _FIX if is_beyond else "The limits allow so many.",
+            fix if is_beyond else "The limits allow so many.",
         )
 
 
@@ -266,8 +287,7 @@ def unknown_fields(
         messages: the sampled messages.
         unusable: returns why a field can't be a column.
     """
-    of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
-    of_value = _without(section.part.of(columns), of_envelope)
+    of_value = _columns_of_value(section, columns)
     parts = [("documents", documents_in(section, messages, "value", of_value), of_value)]
     if section.key is not None:
         of_key = section.key.part.of(columns)
@@ -312,22 +332,47 @@ def documents_in(
     """Returns the sampled JSON objects or CSV lines whose fields become columns.
 
     Returns an empty list for any other format, and for rows inside other objects or codecs.
+    A field that has an alias of a column gets the column's name.
     """
-    if getattr(section, "codecs", ()) or getattr(section, "rows", None):
-        return []
-    if any(column.paths for column in columns.columns):
+    if (
+        getattr(section, "codecs", ())
+        or getattr(section, "rows", None)
+        or any(c.codecs or any(len(path) > 1 for path in c.paths) for c in columns.columns)
+    ):
         return []
     is_framed = section.format.endswith("json-schema-confluent")
     values = read_frames(messages, part).values if is_framed else messages.column(part).to_pylist()
     if section.format in ENVELOPES:
         events = events_of(section.format, [KeyAndValue(None, value) for value in values])
-        return [row for event in events for row in changed_rows(event)]
+        rows = [row for event in events for row in changed_rows(event)]
+        return [_with_column_names(row, columns) for row in rows]
     if isinstance(section, CsvOptions):
         names = [column.name for column in columns.columns]
         lines = rows_in(values, section.encoding(Path(), "").dialect, len(names))
         return [dict(zip(names, (piece.text for piece in row), strict=True)) for row in lines]
     parsed = map(parse_document, filter(None, values)) if section.format in _JSON else ()
-    return [parsed_document for parsed_document in parsed if parsed_document is not None]
+    return [_with_column_names(document, columns) for document in parsed if document is not None]
+
+
+def _with_column_names(document: Document, columns: Columns) -> Document:
+    """Returns a document whose fields have the names of their columns, if they have one.
+
+    Of several fields of one column the first that has a value counts, as in the decoder.
+    """
+    names_by_column = {
+        column.name: [path[0] for path in column.paths] or [column.name, *column.aliases]
+        for column in columns.columns
+    }
+    names = {name for field_names in names_by_column.values() for name in field_names}
+    values_by_column = {
+        column_name: [document[name] for name in field_names if name in document]
+        for column_name, field_names in names_by_column.items()
+    }
+    return {name: value for name, value in document.items() if name not in names} | {
+        column_name: next((value for value in values if value is not None), None)
+        for column_name, values in values_by_column.items()
+        if values
+    }
 
 
 _BY_SCHEMA = {*FORMATS.values(), EVENTS}
@@ -363,15 +408,8 @@ def names_schemas(section: FormatSection) -> bool:
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
     """Yields the subjects of a topic's keys and values, if their format has a registry."""
-    of_names = (
-        section.written_with
-        if isinstance(section, RecordOptions)
-        else section.envelope
-        if isinstance(section, ChangeSection)
-        else ()
-    )
     parts: list[tuple[Part, Any, Columns]] = [
-        ("value", section, _without(section.part.of(columns), of_names))
+        ("value", section, _columns_of_value(section, columns))
     ]
     if section.key is not None:
         parts.append(("key", section.key, section.key.part.of(columns)))
@@ -480,14 +518,13 @@ def find_model_changes(
             for subject in subjects_of(spec.decode, columns, topic):
                 if subject.part == "value":
                     changes += _changes_by_registry(registry, subject, topic_messages)
-    of_envelope = spec.decode.envelope if isinstance(spec.decode, ChangeSection) else ()
-    of_value = _without(spec.decode.part.of(columns), of_envelope)
+    of_value = _columns_of_value(spec.decode, columns)
     if not isinstance(spec.decode, CsvOptions):
         sampled = map(without_nulls, documents_in(spec.decode, messages, "value", of_value))
         documents = [document for document in sampled if document is not None]
         changes += find_changes(of_value, candidates_of(documents), documents)
     unusable = column_refusal(
-        columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
+        pipeline.decoder().columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
     )
     change_by_path = dict[tuple[str, ...], ModelChange]()
     for change in changes:
@@ -568,7 +605,7 @@ def compare_fields(
     names = {column.name for column in columns.columns}
     for candidate in candidates:
         if candidate.name not in names:
-            message = f"Field {candidate.name!a} of {name} is passed over: no column has its name"
+            message = f"Field {candidate.name!a} of {name} has no column"
             yield Finding("info", about, message, _column_of(candidate, unusable))
 
 

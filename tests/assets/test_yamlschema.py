@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from windrow.assets.component import Attributes
 from windrow.assets.partitions import partitions_of, windows_of
-from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.load import parse_spec, parse_specs
 from windrow.ingest.config.window import in_time
 from windrow.ingest.model.grid import NAMED
 
@@ -135,6 +135,24 @@ def test_each_named_grid_is_known_everywhere(grid: str) -> None:
 def test_templates_pass(text: str) -> None:
     """A template is accepted everywhere, because its value isn't known yet."""
     assert mistakes(text) == []
+
+
+def test_a_file_of_many_topics_passes(tmp_path: Path) -> None:
+    """`{name}` is accepted wherever the spec accepts it, as in the file that `infer` writes."""
+    text = """
+for_each: {topics: [shop.a, shop.b], topic_pattern: 'shop[.](.*)'}
+id: "{name}"
+source: {bootstrap_servers: "127.0.0.1:9", offsets_group: "of-{name}"}
+decode: {schema: "shop.{name}:Row"}
+dagster: {key: "shop/{name}", group_name: "{name}"}
+sink: {path: "./data/{name}"}
+"""
+    assert mistakes(text) == []
+    both = {
+        **parse_yaml_with_source_position(USUAL).value,
+        **parse_yaml_with_source_position(text).value,
+    }
+    assert [spec.id for spec in parse_specs(both, tmp_path)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

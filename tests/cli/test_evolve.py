@@ -88,6 +88,43 @@ def test_plan_names_the_windows_that_a_replay_fills(narrow: Stage) -> None:
     assert narrow.json(*plan)["fillable"] == []
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        'pl.String = pa.Field(nullable=True, metadata={"aliases": ["note"]})',
+        'pl.String = pa.Field(nullable=True, metadata={"path": "note.text"})',
+    ],
+)
+def test_plan_names_the_windows_that_another_name_fills(narrow: Stage, column: str) -> None:
+    """`plan` names the windows with a field that a column has under an alias or a path now."""
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    evolve(narrow, f"{NARROW}    remark: {column}\n", "add_columns")
+    assert narrow.json("plan", narrow.spec, "--window", hour(6))["fillable"] == [hour(5)]
+
+
+@pytest.mark.parametrize(
+    "key", ["", "key: {format: json, fields: [id]}, fields_include: except_key"]
+)
+@pytest.mark.parametrize("unknown", ["ignore", "dead", "keep"])
+def test_the_model_follows_a_topic_with_renamed_fields(
+    narrow: Stage, unknown: str, key: str
+) -> None:
+    """`infer --check` and `--update` find new fields if a column has aliases, whatever becomes of
+    fields without a column. An alias is no new field.
+    """
+    remark = '    remark: pl.String = pa.Field(nullable=True, metadata={"aliases": ["note"]})\n'
+    evolve(narrow, SCHEMA + remark, "add_columns")
+    spec = Path(narrow.spec)
+    decode = f"decode: {{schema: schema.py:Thing, unknown: {unknown}, {key}}}"
+    spec.write_text(re.sub("^decode: .*$", decode, spec.read_text(), flags=re.MULTILINE))
+    narrow.produce(5, b'{"id": 8, "note": "n", "remark": null, "size": 1}')
+    findings = narrow.call("infer", "--check", narrow.spec, "--sample", "9").stdout
+    assert "Field 'size' of " in findings
+    assert "'note'" not in findings
+    assert "remark" not in findings
+    assert narrow.json("infer", "--update", narrow.spec)["changes"] == ["size: pl.Int64"]
+
+
 def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
     """A replay into an append-only table is refused before the window is read.
 

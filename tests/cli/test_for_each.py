@@ -46,6 +46,10 @@ def test_a_command_is_called_for_each_pipeline_of_a_file(stage: Stage) -> None:
     assert [*ran] == ["things", "gone", "more"]
     assert (rows(ran["things"]), rows(ran["more"])) == ([4], [1])
     assert "shop.gone" in ran["gone"]["error"]["message"]
+    last = stage.call("run", stage.spec, "--window", hour(0)).stderr.splitlines()[-1]
+    assert last == (
+        f"Of 3 pipelines these ended with another exit code than 0: {stage.spec}:gone (2)"
+    )
     shown = stage.json("show", f"{stage.spec}:more")
     assert (shown["pipeline"], len(shown["windows"])) == ("more", 1)
     said = stage.call("show", stage.spec)

@@ -129,7 +129,7 @@ def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
         rows[index] = None
     omitted_paths = {name for name, _ in inferred.omitted}
     reported_paths = {
-        finding.message.split("'")[1] for finding in drift if "is passed over" in finding.message
+        finding.message.split("'")[1] for finding in drift if "has no column" in finding.message
     }
     reported_paths |= {
         finding.message.split(" ")[1] for finding in drift if "doesn't keep all" in finding.message

@@ -51,6 +51,14 @@ def test_java_from_17_on_is_taken(bare: Path, version: str, good: bool) -> None:
         assert "apt-get install" in problem
 
 
+def test_a_java_is_asked_for_its_version_once(bare: Path) -> None:
+    """A process starts Java once for its version, whatever number of pipelines `doctor` checks."""
+    calls = bare / "calls"
+    program(bare / "bin", "java", f"echo x >> {calls}; echo 'openjdk version \"17.0.1\"' >&2")
+    assert [java.java_problem() or java.java_untried() for _ in range(3)] == [None] * 3
+    assert calls.read_text() == "x\n"
+
+
 def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME overrides the PATH, because Spark uses JAVA_HOME."""
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
