@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,7 +178,8 @@ def _columns_of(pipeline: Pipeline) -> Columns:
             "spec",
             "Write a spec for one of the tables, with its decode, and check that one.",
         )
-    return pipeline.decoder().columns
+    columns = pipeline.decoder().columns
+    return columns.split_rest(keeps_unknown=pipeline.spec.decode.keeps_unknown)[1]
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
@@ -267,7 +268,7 @@ def unknown_fields(
         unusable: returns why a field can't be a column.
     """
     of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
-    of_value = _without(section.part.of(columns), of_envelope)
+    of_value = _columns_of_value(section, columns, of_envelope)
     parts = [("documents", documents_in(section, messages, "value", of_value), of_value)]
     if section.key is not None:
         of_key = section.key.part.of(columns)
@@ -302,8 +303,12 @@ def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
         yield Finding("info", "messages", message, "decode.key makes columns of them.")
 
 
-def _without(columns: Columns, names: Container[str]) -> Columns:
-    return Columns(tuple(column for column in columns.columns if column.name not in names))
+def _columns_of_value(
+    section: FormatSection, columns: Columns, of_others: Container[str]
+) -> Columns:
+    """Returns the columns that fields of the value become, without those that others fill."""
+    named = replace(section.part, keeps_unknown=False).of(columns)
+    return Columns(tuple(column for column in named.columns if column.name not in of_others))
 
 
 def documents_in(
@@ -371,7 +376,7 @@ def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterato
         else ()
     )
     parts: list[tuple[Part, Any, Columns]] = [
-        ("value", section, _without(section.part.of(columns), of_names))
+        ("value", section, _columns_of_value(section, columns, of_names))
     ]
     if section.key is not None:
         parts.append(("key", section.key, section.key.part.of(columns)))
@@ -481,7 +486,7 @@ def find_model_changes(
                 if subject.part == "value":
                     changes += _changes_by_registry(registry, subject, topic_messages)
     of_envelope = spec.decode.envelope if isinstance(spec.decode, ChangeSection) else ()
-    of_value = _without(spec.decode.part.of(columns), of_envelope)
+    of_value = _columns_of_value(spec.decode, columns, of_envelope)
     if not isinstance(spec.decode, CsvOptions):
         sampled = map(without_nulls, documents_in(spec.decode, messages, "value", of_value))
         documents = [document for document in sampled if document is not None]

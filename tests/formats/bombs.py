@@ -545,7 +545,19 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
             ),
             lambda family: family,
             {},
-        )
+        ),
+        _avro_bombs(
+            decoder_of(
+                "avro",
+                "",
+                folder=HERE,
+                schema="bomb_models.py:Few",
+                writer_schema=json.dumps(AVRO_SCHEMA),
+                unknown="keep",
+            ),
+            lambda family: family,
+            {},
+        ),
     ],
     "avro-confluent": lambda: [
         _avro_bombs(
