@@ -231,7 +231,7 @@ class FormatSection(Section):
             yield (
                 ("unknown",),
                 (
-                    "keep goes with the formats json, avro and Debezium's, and with"
+                    "keep goes with the formats json, avro, csv and Debezium's, and with"
                     " json-schema-confluent and avro-confluent"
                 ),
             )

@@ -619,7 +619,12 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
             decoder_of("csv", "", folder=HERE, schema="bomb_models.py:Line", null_literal=""),
             b"1,a,1.5,1.5,2026-01-05T09:00:00Z,2026-01-05",
             CSV,
-        )
+        ),
+        Bombs(
+            decoder_of("csv", "", folder=HERE, schema="bomb_models.py:Text", unknown="keep"),
+            b"a",
+            CSV,
+        ),
     ],
     "string": lambda: [
         Bombs(decoder_of("string", "", folder=HERE, schema="bomb_models.py:Text"), b"a", PLAIN)

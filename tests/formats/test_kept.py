@@ -192,6 +192,7 @@ def test_columns_of_key_and_header(tmp_path: Path) -> None:
         ({"rows": "array"}, b'[{"id":1},{"id":2,"b":[2]}]', [None, '{"b":[2]}']),
         ({"rows": "lines"}, b'{"id":1,"a":1}\n{"id":2}\n', ['{"a":1}', None]),
         ({"codecs": ["json"]}, b'"{\\"id\\":1,\\"b\\":2}"', ['{"b":2}']),
+        ({"format": "csv"}, b'1,n,"a,""b""",\n', ['{"3":"a,\\"b\\"","4":""}']),
         ({"format": "json-schema-confluent"}, b'\0\0\0\0\7{"id":1,"b":2}', ['{"b":2}']),
         ({"format": "debezium-json"}, b'{"op":"c","after":{"id":1,"b":2},"x":1}', ['{"b":2}']),
         ({"format": "debezium-json"}, b'{"op":"d","before":{"id":1,"b":2}}', ['{"b":2}']),
@@ -212,7 +213,7 @@ def test_columns_of_key_and_header(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_form_of_json(
+def test_each_form_of_json_and_csv(
     tmp_path: Path, decode: dict[str, Any], value: bytes, rests: list[str | None]
 ) -> None:
     """Rows keep what the row has beside its columns, in each format and form that can."""
@@ -312,10 +313,10 @@ def test_a_change_that_leaves_a_value_alone_has_its_own_text(tmp_path: Path) -> 
     assert batch.rows.column(REST).to_pylist() == [f'{{"big":"{mark.decode()}"}}', None]
 
 
-@pytest.mark.parametrize("format_", ["csv", "protobuf", "maxwell-json", "raw"])
+@pytest.mark.parametrize("format_", ["protobuf", "maxwell-json", "raw"])
 def test_other_formats_refuse_it(format_: str) -> None:
     """A format that can't keep anything says which formats can."""
-    with pytest.raises(ValueError, match="keep goes with the formats json, avro and "):
+    with pytest.raises(ValueError, match="keep goes with the formats json, avro, csv and "):
         section_at(FORMATS[format_]).model_validate({"format": format_, "unknown": "keep"})
 
 

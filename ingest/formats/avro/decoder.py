@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 
 from windrow.ingest.formats.avro.fit import check, ignored_fields
 from windrow.ingest.formats.avro.given import GivenSchema
@@ -20,7 +19,7 @@ from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE, SPARE
-from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.onepass import IGNORING, TAKEN, OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
@@ -86,21 +85,14 @@ class AvroPass(OnePass):
     def __init__(
         self, schema: AvroSchema, columns: Columns, *, keeps_unknown: bool = False
     ) -> None:
-        self._rest_index, columns = columns.split_rest(keeps_unknown=keeps_unknown)
+        self.null_index, columns = columns.split_rest(keeps_unknown=keeps_unknown)
         self._program = program_of(schema, columns)
         super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE)
         self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
 
     def ready(self) -> bool:
-        keeps_fields = self._rest_index is not None and self._noted == IGNORING
+        keeps_fields = self.null_index is not None and self._noted == IGNORING
         return not keeps_fields and super().ready()
-
-    def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
-        taken = super().decode(messages, skip)
-        if self._rest_index is not None:
-            rests = pa.nulls(np.count_nonzero(taken.mask), pa.string())
-            taken.columns.insert(self._rest_index, rests)
-        return taken
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         symbols = np.frombuffer(self._program.symbols, np.uint8)
