@@ -231,8 +231,8 @@ class FormatSection(Section):
             yield (
                 ("unknown",),
                 (
-                    "keep goes with the formats json, json-schema-confluent, debezium-json and"
-                    " debezium-json-schema-confluent"
+                    "keep goes with the formats json, avro, csv and Debezium's, and with"
+                    " json-schema-confluent and avro-confluent"
                 ),
             )
         for part in ("key", "headers"):

@@ -43,6 +43,18 @@ class FinerOptions(Section):
     )
 
 
+class KeepOptions(Section):
+    """Option of formats that pass over what the schema doesn't name, or keep it."""
+
+    unknown: Literal["ignore", "keep"] = Field(
+        default="ignore",
+        description=(
+            "What becomes of fields that the schema doesn't name: they are passed over, or the row"
+            " has them in the column `_rest`, as a JSON object (`keep`)."
+        ),
+    )
+
+
 class TimestampOptions(FinerOptions):
     """Options of formats whose timestamps are written as text or numbers."""
 

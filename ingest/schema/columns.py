@@ -230,6 +230,18 @@ class Columns:
         words = "the fields of the message that no column is for, as a JSON object"
         return replace(self, columns=(*self.columns, Column(REST, pa.string(), True, None, words)))
 
+    def split_rest(self, *, keeps_unknown: bool) -> tuple[int | None, Columns]:
+        """Returns the index of the column `REST`, and the other columns.
+
+        If rows don't keep what no column is for, the index is None, and `REST` is a column like
+        any other.
+        """
+        names = [column.name for column in self.columns]
+        if not keeps_unknown or REST not in names:
+            return None, self
+        index = names.index(REST)
+        return index, replace(self, columns=self.columns[:index] + self.columns[index + 1 :])
+
     def as_written(self, fields: Collection[str]) -> AsWritten:
         """Returns the columns for messages whose writer's schema has these fields.
 

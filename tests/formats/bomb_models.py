@@ -39,6 +39,12 @@ class Trees(Wide):
     chain: pl.List(pl.String) = pp.Field(nullable=True)
 
 
+class Few(pp.DataFrameModel):
+    """One column of `Wide`, so that rows keep all others."""
+
+    id: pl.Int64 = pp.Field(nullable=True)
+
+
 class Line(pp.DataFrameModel):
     """A model of lines, with a column of each type that a field may have."""
 

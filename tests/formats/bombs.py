@@ -545,7 +545,19 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
             ),
             lambda family: family,
             {},
-        )
+        ),
+        _avro_bombs(
+            decoder_of(
+                "avro",
+                "",
+                folder=HERE,
+                schema="bomb_models.py:Few",
+                writer_schema=json.dumps(AVRO_SCHEMA),
+                unknown="keep",
+            ),
+            lambda family: family,
+            {},
+        ),
     ],
     "avro-confluent": lambda: [
         _avro_bombs(
@@ -607,7 +619,12 @@ BOMBS: dict[str, Callable[[], list[Bombs]]] = {
             decoder_of("csv", "", folder=HERE, schema="bomb_models.py:Line", null_literal=""),
             b"1,a,1.5,1.5,2026-01-05T09:00:00Z,2026-01-05",
             CSV,
-        )
+        ),
+        Bombs(
+            decoder_of("csv", "", folder=HERE, schema="bomb_models.py:Text", unknown="keep"),
+            b"a",
+            CSV,
+        ),
     ],
     "string": lambda: [
         Bombs(decoder_of("string", "", folder=HERE, schema="bomb_models.py:Text"), b"a", PLAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.formats.confluent.registries import FixedRegistry, framed
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.admin.try_steps import messages_of_lines, trace_steps
 from windrow.ingest.assemble import assemble, declared_columns, table_columns
@@ -17,9 +19,13 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
+from windrow.ingest.infer.schema_drift import check, find_model_changes
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Window
+from windrow.ingest.model.source import Topics
+from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
@@ -186,6 +192,7 @@ def test_columns_of_key_and_header(tmp_path: Path) -> None:
         ({"rows": "array"}, b'[{"id":1},{"id":2,"b":[2]}]', [None, '{"b":[2]}']),
         ({"rows": "lines"}, b'{"id":1,"a":1}\n{"id":2}\n', ['{"a":1}', None]),
         ({"codecs": ["json"]}, b'"{\\"id\\":1,\\"b\\":2}"', ['{"b":2}']),
+        ({"format": "csv"}, b'1,n,"a,""b""",\n', ['{"3":"a,\\"b\\"","4":""}']),
         ({"format": "json-schema-confluent"}, b'\0\0\0\0\7{"id":1,"b":2}', ['{"b":2}']),
         ({"format": "debezium-json"}, b'{"op":"c","after":{"id":1,"b":2},"x":1}', ['{"b":2}']),
         ({"format": "debezium-json"}, b'{"op":"d","before":{"id":1,"b":2}}', ['{"b":2}']),
@@ -206,7 +213,7 @@ def test_columns_of_key_and_header(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_form_of_json(
+def test_each_form_of_json_and_csv(
     tmp_path: Path, decode: dict[str, Any], value: bytes, rests: list[str | None]
 ) -> None:
     """Rows keep what the row has beside its columns, in each format and form that can."""
@@ -214,14 +221,77 @@ def test_each_form_of_json(
     assert batch.rows.column(REST).to_pylist() == rests
 
 
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "b", "type": "int"},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+EVENT = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", ORDER]},
+        {"name": "after", "type": ["null", "Order"]},
+        {"name": "op", "type": "string"},
+        {"name": "at", "type": "long"},
+    ],
+}
+
+
+@pytest.mark.parametrize("frame", ["", "-confluent"])
+@pytest.mark.parametrize(
+    ("format_", "schema", "value"),
+    [
+        ("avro", ORDER, b"\2\4\0"),
+        ("debezium-avro", EVENT, b"\0\2\2\4\0\2c\6"),
+        ("debezium-avro", EVENT, b"\2\2\4\0\0\2d\6"),
+    ],
+)
+def test_each_form_of_avro(
+    tmp_path: Path, format_: str, schema: dict[str, Any], value: bytes, frame: str
+) -> None:
+    """Rows keep what the writer's record has beside their columns, by a spec's or registry's
+    schema, and of a change what its row has.
+    """
+    given = {} if frame else {"writer_schema": schema}
+    message = framed(7, value) if frame else value
+    schemas = (WriterSchema("7", "AVRO", json.dumps(schema)),)
+    batch = decoded(tmp_path, message, format=format_ + frame, schemas=schemas, **given)
+    assert batch.rows.to_pylist() == [{"id": 1, "note": None, REST: '{"b":2}'}]
+    assert [(*told.fields(0),) for told in batch.ignored if len(told.index)] == [("b",)]
+
+
+def test_infer_compares_the_columns_of_fields(tmp_path: Path) -> None:
+    """`windrow infer --check` and `--update` see the schema's columns, not that of the texts."""
+    value = b'{"id":1,"note":"","vip":2}'
+    made = pipeline(tmp_path, [value])
+    selection = Topics((TP.topic,))
+    found = check(made, selection, None, 10)
+    assert [finding.message for finding in found.findings] == [
+        "Field 'vip' of 1 sampled documents has no column"
+    ]
+    changes = find_model_changes(made, selection, None, 10)
+    assert [change.path for change in changes] == [("vip",)]
+
+
 def decoded(
-    folder: Path, *values: bytes, primary_key: tuple[str, ...] = (), **decode: Any
+    folder: Path,
+    *values: bytes,
+    primary_key: tuple[str, ...] = (),
+    schemas: tuple[WriterSchema, ...] = (),
+    **decode: Any,
 ) -> Decoded:
     """Returns the verdict of a `decode` section on values."""
     (folder / "models.py").write_text(MODELS)
     attributes = {"format": "json", "schema": "models.py:Order", "unknown": "keep", **decode}
     section = section_at(FORMATS[attributes["format"]]).model_validate(attributes)
     decoder = make_decoder(section, folder, primary_key, keeps=True)
+    if isinstance(decoder, ConfluentDecoder):
+        decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.arrow_schema.names == ["id", "note", REST]
     batch: Decoded = decoder.open()(messages_with(list(values)))
     assert not len(batch.dead_index), batch.dead_detail
@@ -243,10 +313,10 @@ def test_a_change_that_leaves_a_value_alone_has_its_own_text(tmp_path: Path) -> 
     assert batch.rows.column(REST).to_pylist() == [f'{{"big":"{mark.decode()}"}}', None]
 
 
-@pytest.mark.parametrize("format_", ["avro", "csv", "protobuf", "maxwell-json", "raw"])
+@pytest.mark.parametrize("format_", ["protobuf", "maxwell-json", "raw"])
 def test_other_formats_refuse_it(format_: str) -> None:
     """A format that can't keep anything says which formats can."""
-    with pytest.raises(ValueError, match="keep goes with the formats json, "):
+    with pytest.raises(ValueError, match="keep goes with the formats json, avro, csv and "):
         section_at(FORMATS[format_]).model_validate({"format": format_, "unknown": "keep"})
 
 

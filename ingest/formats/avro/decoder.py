@@ -34,43 +34,65 @@ class AvroEncoding:
 
     Attributes:
         writer_schema: the schema that the records were written with.
+        keeps_unknown: whether rows have what no column is for.
     """
 
     writer_schema: GivenSchema
+    keeps_unknown: bool = False
 
     def now(self) -> Self:
         return replace(self, writer_schema=self.writer_schema.now())
 
     def check(self, columns: Columns) -> None:
         schema = self.writer_schema.parse()
-        check(schema, columns.as_written(schema.fields).columns)
+        _, named = columns.split_rest(keeps_unknown=self.keeps_unknown)
+        check(schema, named.as_written(schema.fields).columns)
 
     def open(self, columns: Columns) -> DecodeValues:
-        return avro_batch_decoder(self.writer_schema.parse(), columns).decode
+        schema, keeps = self.writer_schema.parse(), self.keeps_unknown
+        return avro_batch_decoder(schema, columns, keeps_unknown=keeps).decode
 
     def field_names(self, _value: bytes, _root: Sequence[str]) -> AbstractSet[str]:
         """Returns the names of the record's fields."""
         return self.writer_schema.parse().fields
 
 
-def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
+def avro_batch_decoder(
+    schema: AvroSchema, columns: Columns, *, keeps_unknown: bool = False
+) -> BatchDecoder:
     """Makes the decoder of batches of records.
+
+    Args:
+        schema: the writer's schema.
+        columns: the columns.
+        keeps_unknown: whether rows have what no column is for.
 
     Raises:
         SpecError: a column can't be read from the schema.
     """
     by_field = columns.as_written(schema.fields)
-    fast, strict = AvroPass(schema, by_field.columns), StrictAvro(schema, by_field.columns)
+    fast = AvroPass(schema, by_field.columns, keeps_unknown=keeps_unknown)
+    strict = StrictAvro(schema, by_field.columns, keeps_unknown=keeps_unknown)
     return BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults)
 
 
 class AvroPass(OnePass):
-    """Compiled pass for a writer's schema and some columns."""
+    """Compiled pass for a writer's schema and some columns.
 
-    def __init__(self, schema: AvroSchema, columns: Columns) -> None:
+    If rows keep fields of the schema, only the strict decoder reads them.
+    """
+
+    def __init__(
+        self, schema: AvroSchema, columns: Columns, *, keeps_unknown: bool = False
+    ) -> None:
+        self.null_index, columns = columns.split_rest(keeps_unknown=keeps_unknown)
         self._program = program_of(schema, columns)
         super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE)
         self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
+
+    def ready(self) -> bool:
+        keeps_fields = self.null_index is not None and self._noted == IGNORING
+        return not keeps_fields and super().ready()
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         symbols = np.frombuffer(self._program.symbols, np.uint8)

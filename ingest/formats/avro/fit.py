@@ -46,9 +46,9 @@ from windrow.ingest.formats.avro.schema import (
 )
 from windrow.ingest.formats.shared.connect_types import ISO_DATE, VARIABLE_DECIMAL, ZONED
 from windrow.ingest.formats.shared.integers import MAX_DAYS, MIN_DAYS, IntegerRule, column_rule
-from windrow.ingest.formats.shared.placeless import Placeless
+from windrow.ingest.formats.shared.placeless import Placeless, value_of
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
-from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
+from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 INT_BYTES, LONG_BYTES = 5, 10
 """Length in bytes of the longest varint of an int, and of a long."""
@@ -79,19 +79,6 @@ _TEXT_COLUMNS = {ZONED: TIMESTAMP, ISO_DATE: pa.date32()}
 """Column of strings that are timestamps or dates, by their logical type."""
 _UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
 """The factor and the divisor that convert a timestamp of each logical type to microseconds."""
-
-
-def value_of(column: pa.DataType) -> pa.DataType | None:
-    """Returns the type of a map's values in a column; None if the column can't hold a map.
-
-    A column can hold a map if it is a map, or a List of Struct with a String `key` and a
-    `value`.
-    """
-    # The struct's two fields may be in any order.
-    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
-        column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
-    entries = column if pa.types.is_map(column) else map_type(column)
-    return None if entries is None else entries.item_type
 
 
 def is_null(kind: AvroType) -> bool:

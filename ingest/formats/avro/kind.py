@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, NamedRowSection
-from windrow.ingest.formats.options import FinerOptions
+from windrow.ingest.formats.options import FinerOptions, KeepOptions
 from windrow.ingest.settings.values import Values
 
 if TYPE_CHECKING:
@@ -70,10 +71,13 @@ class AvroOptions(FinerOptions):
         return AvroEncoding(GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema"))
 
 
-class AvroSection(AvroOptions, NamedRowSection):
+class AvroSection(KeepOptions, AvroOptions, NamedRowSection):
     """Values that are one record in Avro's binary encoding each, without a file's header."""
 
     format: Literal["avro"] = Field(default="avro", description=VALUES)
+
+    def encoding(self, folder: Path, setting: str) -> AvroEncoding:
+        return replace(super().encoding(folder, setting), keeps_unknown=self.keeps_unknown)
 
 
 class AvroKeySection(AvroOptions, KeySection):

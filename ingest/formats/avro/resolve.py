@@ -26,7 +26,6 @@ from windrow.ingest.formats.avro.fit import (
     member_name,
     members_of,
     names_in,
-    value_of,
     words,
 )
 from windrow.ingest.formats.avro.schema import (
@@ -40,6 +39,7 @@ from windrow.ingest.formats.avro.schema import (
     RefusedType,
     UnionType,
 )
+from windrow.ingest.formats.shared.placeless import value_of
 from windrow.ingest.schema.columns import Columns, epoch_of
 
 

@@ -40,7 +40,6 @@ from windrow.ingest.formats.avro.fit import (
     member_name,
     members_of,
     names_in,
-    value_of,
 )
 from windrow.ingest.formats.avro.schema import (
     AbsentType,
@@ -56,10 +55,18 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
 )
 from windrow.ingest.formats.json.values import converter
-from windrow.ingest.formats.shared.budget import OVER_BUDGET, budget, entry_cost, item_cost
+from windrow.ingest.formats.shared.budget import (
+    NAMELESS_SHARE,
+    OVER_BUDGET,
+    budget,
+    entry_cost,
+    item_cost,
+)
 from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.json_dialects import EXACT
+from windrow.ingest.formats.shared.placeless import value_of
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
+from windrow.ingest.formats.shared.rest_text import RestText, kept_name
 from windrow.ingest.schema.columns import Column, Columns, epoch_of
 
 _MOST_SCALE_DIFFERENCE = 1000
@@ -99,8 +106,24 @@ def _path_text(path: Path) -> str:
     prefix: Any = path
     while prefix is not None:
         prefix, step = prefix
-        steps.append(f"[{step}]" if isinstance(step, int) else step)
+        is_key = isinstance(step, _MapKey)
+        steps.append("[...]" if is_key else f"[{step}]" if isinstance(step, int) else step)
     return "".join(reversed(steps))
+
+
+class _MapKey(str):
+    """Step to the value of a map's key. Keys are data, so the path of a refusal has no key."""
+
+    __slots__ = ()
+
+
+def _names_of(path: Path) -> tuple[str, ...]:
+    """Returns the names of fields, keys of maps and indexes of items on a path."""
+    names: list[str] = []
+    while path is not _ROOT:
+        path, step = path
+        names.append(str(step) if isinstance(step, int | _MapKey) else step.removeprefix("."))
+    return tuple(reversed(names))
 
 
 class _Cursor:
@@ -113,10 +136,11 @@ class _Cursor:
         keep: False if the message is only checked. Then lists, maps and structs stay
             empty, so that checking takes no memory.
         pos: the index of the first byte that isn't read yet.
+        rest: what no column is for, if rows keep it.
         truncation: the rule for timestamps finer than a microsecond.
     """
 
-    __slots__ = ("budget", "data", "depth", "keep", "pos", "truncation")
+    __slots__ = ("budget", "data", "depth", "keep", "pos", "rest", "truncation")
 
     def __init__(self, data: bytes, truncation: Truncation, *, keep: bool) -> None:
         self.data = data
@@ -125,6 +149,7 @@ class _Cursor:
         self.pos = 0
         self.depth = 0
         self.budget = budget(len(data))
+        self.rest = RestText(len(data), NAMELESS_SHARE)
 
     def take(self, count: int, path: Path) -> bytes:
         """Reads the next `count` bytes."""
@@ -177,12 +202,21 @@ class _Cursor:
 class StrictAvro:
     """Decodes one message at a time."""
 
-    def __init__(self, schema: AvroSchema, columns: Columns) -> None:
+    def __init__(
+        self, schema: AvroSchema, columns: Columns, *, keeps_unknown: bool = False
+    ) -> None:
         """Makes the readers of the root record's fields.
+
+        Args:
+            schema: the writer's schema.
+            columns: the columns.
+            keeps_unknown: whether rows have what no column is for.
 
         Raises:
             SpecError: a column can't be read from the schema.
         """
+        self._rest_index, columns = columns.split_rest(keeps_unknown=keeps_unknown)
+        self._row_path = columns.row_path or ()
         check(schema, columns)
         self.truncation = Truncation(columns.finer)
         self._schema, self._ignored = schema, ignored_fields(schema, columns)
@@ -191,6 +225,7 @@ class StrictAvro:
         self._inner: dict[tuple[str, bool], list[tuple[str, Read]]] = {}
         # Those of them whose readers aren't made yet.
         self._unmade: list[tuple[str, bool]] = []
+        self._json_records: dict[str, Read] = {}
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
         self._fields = [
@@ -214,7 +249,11 @@ class StrictAvro:
         """
         self._read(_Cursor(message, self.truncation, keep=False))
         self.truncation.ignored = bool(self._ignored)
-        return self._read(_Cursor(message, self.truncation, keep=True))
+        cursor = _Cursor(message, self.truncation, keep=True)
+        row = self._read(cursor)
+        if self._rest_index is not None:
+            row.insert(self._rest_index, cursor.rest.text)
+        return row
 
     def ignored_fields(self, _message: bytes) -> tuple[str, ...]:
         """Returns the paths of fields that no column is for; all messages have the same."""
@@ -228,9 +267,27 @@ class StrictAvro:
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
         if column is None:
-            return self._value(kind, None)
+            return self._unnamed(kind)
         read = self._value(kind, column.type, column.epoch)
         return read if column.nullable else _required(read)
+
+    def _unnamed(self, kind: AvroType) -> Read:
+        """Makes the reader of a field that no column is for."""
+        skip = self._value(kind, None)
+        if self._rest_index is None:
+            return skip
+        read_json, depth = self._json(kind), len(self._row_path)
+
+        def read(cursor: _Cursor, path: Path) -> None:
+            names = _names_of(path)
+            if names[:depth] != self._row_path:
+                skip(cursor, path)
+                return
+            written = read_json(cursor, path)
+            if cursor.keep:
+                cursor.rest.add(f"{kept_name(names[depth:])}:{written}")
+
+        return read
 
     def _value(self, kind: AvroType, column: pa.DataType | None, epoch: str | None = None) -> Read:
         """Makes the reader of a type whose values become values of a column.
@@ -281,16 +338,16 @@ class StrictAvro:
     def _member(self, kind: AvroType, column: pa.StructType) -> Read:
         """Makes the reader of a value of a union that becomes a struct of the union's members."""
         name = member_name(kind)
-        index = column.get_field_index(name)
+        index, step = column.get_field_index(name), f".{name}"
         if index < 0:
-            skip = self._value(kind, None)
+            read_unnamed = self._unnamed(kind)
 
             def read_other(cursor: _Cursor, path: Path) -> dict[str, Any]:
-                skip(cursor, path)
+                read_unnamed(cursor, (path, step))
                 return {}
 
             return read_other
-        field, step = column.field(index), f".{name}"
+        field = column.field(index)
         read = self._value(kind, field.type, epoch_of(field))
 
         def read_member(cursor: _Cursor, path: Path) -> dict[str, Any]:
@@ -309,15 +366,18 @@ class StrictAvro:
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
         type_by_field = {field.name: (field.type, epoch_of(field)) for field in column}
+        keeps = self._rest_index is not None
         fields = [
             (
                 name,
                 f".{name}",
                 name in type_by_field,
-                self._value(field_type, *type_by_field.get(name, (None,))),
+                self._value(field_type, *type_by_field[name])
+                if name in type_by_field
+                else self._unnamed(field_type),
             )
             for name, field_type in self._schema.records[kind.name].fields
-            if name in type_by_field or not self._schema.is_empty(field_type)
+            if name in type_by_field or keeps or not self._schema.is_empty(field_type)
         ]
 
         def read(cursor: _Cursor, path: Path) -> dict[str, Any]:
@@ -382,6 +442,11 @@ class StrictAvro:
         return read
 
     def _json_record(self, name: str) -> Read:
+        if name not in self._json_records:
+            self._json_records[name] = self._make_json_record(name)
+        return self._json_records[name]
+
+    def _make_json_record(self, name: str) -> Read:
         fields = self._fields_inside(name, in_json=True)
         of_nulls = _json_object((field, "null") for field, _ in self._schema.records[name].fields)
         cost = _JSON_COST + len(of_nulls)
@@ -510,12 +575,12 @@ def _map(read: Read, cost: int | None) -> Read:
     def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
         kept_entries: list[tuple[str, Any]] = []
         keys: set[str] = set()
-        item_path = (path, "[...]")  # Keys are data, so the path has no key.
+        key_path = (path, _MapKey())
 
         def entry(number: int) -> None:
-            cursor.spend(cost or 0, item_path)
-            key = _text(cursor, item_path)
-            value = read(cursor, item_path)
+            cursor.spend(cost or 0, key_path)
+            key = _text(cursor, key_path)
+            value = read(cursor, (path, _MapKey(key)))
             if cost is None:
                 return
             keys.add(key)

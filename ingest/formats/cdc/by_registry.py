@@ -38,10 +38,12 @@ class RegistryAvro:
     Attributes:
         schema: the writer's schema; None as long as no message has named one.
         skip: the number of bytes before each record.
+        keeps_unknown: whether rows have what no column is for.
     """
 
     schema: AvroSchema | None = None
     skip: int = 0
+    keeps_unknown: bool = False
 
     def now(self) -> Self:
         return self
@@ -52,7 +54,9 @@ class RegistryAvro:
     def open(self, columns: Columns) -> DecodeValues:
         assert self.schema is not None  # the frame was read
         try:
-            return resolved_batch_decoder(self.schema, columns, (), self.skip).decode
+            return resolved_batch_decoder(
+                self.schema, columns, (), self.skip, keeps_unknown=self.keeps_unknown
+            ).decode
         except SpecError as error:
             # Only these columns can't be read: the message may be about another table.
             detail = error.message[:LONGEST_REASON]
@@ -110,7 +114,9 @@ class ChangePayloads:
             written = parse_schema(schema.text, "the registry", references)
             if records and not is_one_of(written.names, records):
                 return OtherRecord(written.root)
-            inner, record = RegistryAvro(written, frame.skip), written.root
+            assert isinstance(self.change.inner, RegistryAvro)
+            inner = replace(self.change.inner, schema=written, skip=frame.skip)
+            record = written.root
         decoder = ChangeBatchDecoder(replace(self.change, inner=inner), columns)
 
         def decode(

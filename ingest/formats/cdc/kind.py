@@ -24,6 +24,7 @@ from windrow.ingest.formats.kind import VALUES, PathText, RowSection, columns_fi
 from windrow.ingest.formats.options import (
     ConnectOptions,
     FinerOptions,
+    KeepOptions,
     ReadingOptions,
     TimestampOptions,
 )
@@ -158,7 +159,7 @@ class DebeziumTableOptions(TableOptions):
     )
 
 
-class DebeziumOptions(DebeziumTableOptions, ChangeSection):
+class DebeziumOptions(KeepOptions, DebeziumTableOptions, ChangeSection):
     """Settings of Debezium's events in any encoding."""
 
     flattened: bool = Field(
@@ -193,13 +194,6 @@ class DebeziumJsonOptions(ConnectOptions, DebeziumOptions):
     dates: DateForm = Field(
         default=json_dialects.DEBEZIUM.dates,
         description=str(ConnectOptions.model_fields["dates"].description),
-    )
-    unknown: Literal["ignore", "keep"] = Field(
-        default="ignore",
-        description=(
-            "What becomes of fields of the changed row that the schema doesn't name: they are"
-            " passed over, or the row has them in the column `_rest`, as a JSON object (`keep`)."
-        ),
     )
 
     @property
@@ -275,7 +269,7 @@ class DebeziumAvroConfluentSection(RegistryOptions, DebeziumOptions):
     def encoding(self, _folder: Path, _setting: str) -> RegistryAvro:
         from windrow.ingest.formats.cdc.by_registry import RegistryAvro
 
-        return RegistryAvro()
+        return RegistryAvro(keeps_unknown=self.keeps_unknown)
 
     def decoder(self, folder: Path) -> RegistryChangeDecoder:
         from windrow.ingest.formats.cdc.by_registry import registry_decoder
@@ -304,7 +298,8 @@ class DebeziumAvroSection(FinerOptions, DebeziumOptions):
         from windrow.ingest.formats.avro.decoder import AvroEncoding
         from windrow.ingest.formats.avro.given import GivenSchema
 
-        return AvroEncoding(GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema"))
+        schema = GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema")
+        return AvroEncoding(schema, self.keeps_unknown)
 
 
 class PlainJsonSection(ReadingOptions, ChangeSection):

@@ -16,7 +16,7 @@ from windrow.ingest.formats.kind import (
     RowSection,
     columns_filled_twice,
 )
-from windrow.ingest.formats.options import FinerOptions
+from windrow.ingest.formats.options import FinerOptions, KeepOptions
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import Default, Section, Text, Values
@@ -170,11 +170,16 @@ class AskingKeySection(RegistryOptions, KeySection):
         )
 
 
-class AvroConfluentSection(AskingSection):
+class AvroConfluentSection(KeepOptions, AskingSection):
     """Values that are a schema id and a record in Avro's binary encoding."""
 
     payloads_class = "AvroPayloads"
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=VALUES)
+
+    def payloads(self) -> Payloads:
+        from windrow.ingest.formats.confluent.payloads import AvroPayloads
+
+        return AvroPayloads(self.keeps_unknown)
 
 
 class AvroConfluentKeySection(AskingKeySection):

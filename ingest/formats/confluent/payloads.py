@@ -41,8 +41,13 @@ _PLACE = "the schema"
 
 @dataclass(frozen=True)
 class AvroPayloads:
-    """Payloads in Avro; each is a single Avro value."""
+    """Payloads in Avro; each is a single Avro value.
 
+    Attributes:
+        keeps_unknown: whether rows have what no column is for.
+    """
+
+    keeps_unknown: bool = False
     kind: str = "AVRO"
     paths: bool = False
     has_row_record: bool = True
@@ -69,16 +74,19 @@ class AvroPayloads:
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordDecoder | OtherRecord | OneOfSeveral:
         assert schema is not None
-        root = _root(schema, _only(columns))
+        _, named = columns.split_rest(keeps_unknown=self.keeps_unknown)
+        root = _root(schema, _only(named))
         if not isinstance(root, AvroSchema) and not frame.path:
             return OneOfSeveral(len(root))
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
         if written is None:
             return OtherRecord("null")
-        by_field = columns.as_written(written.fields)
+        by_field = named.as_written(written.fields)
         if _is_other(written.names, written.fields, by_field.columns, records):
             return OtherRecord(written.root or "no record")
-        decoder = resolved_batch_decoder(written, columns, records, frame.skip)
+        decoder = resolved_batch_decoder(
+            written, columns, records, frame.skip, keeps_unknown=self.keeps_unknown
+        )
         return RecordDecoder.of_rows(decoder, written.root)
 
 
@@ -158,7 +166,12 @@ class JsonPayloads:
 
 
 def resolved_batch_decoder(
-    written: AvroSchema, columns: Columns, records: Sequence[str], skip: int
+    written: AvroSchema,
+    columns: Columns,
+    records: Sequence[str],
+    skip: int,
+    *,
+    keeps_unknown: bool,
 ) -> BatchDecoder:
     """Makes the decoder of batches of a record, resolved against the columns.
 
@@ -167,13 +180,16 @@ def resolved_batch_decoder(
         columns: the columns.
         records: the names of the records that are rows, or structs in rows.
         skip: the number of bytes before each record.
+        keeps_unknown: whether rows have what no column is for.
 
     Raises:
         SpecError: a column can't be read from the schema.
     """
     by_field = columns.as_written(written.fields)
-    read = resolve_schema(written, by_field.columns, records)
-    fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
+    _, named = by_field.columns.split_rest(keeps_unknown=keeps_unknown)
+    read = resolve_schema(written, named, records)
+    fast = AvroPass(read, by_field.columns, keeps_unknown=keeps_unknown)
+    strict = StrictAvro(read, by_field.columns, keeps_unknown=keeps_unknown)
     return BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, skip)
 
 

@@ -75,6 +75,8 @@ class CsvPass(OnePass):
     """Compiled pass for some columns and a dialect. The dialect's characters are ASCII."""
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
+        keeps = reading.unknown == "keep"
+        self.null_index, columns = columns.split_rest(keeps_unknown=keeps)
         nodes = nodes_of(columns, reading.unit(None), reading.clock())
         special_characters = [
             -1 if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)

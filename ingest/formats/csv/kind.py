@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
-from windrow.ingest.formats.options import TimestampOptions
+from windrow.ingest.formats.options import KeepOptions, TimestampOptions
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import Default, OrNone, TextOrEmpty, Values, must
 
@@ -75,10 +77,14 @@ class CsvOptions(TimestampOptions):
         return CsvEncoding(dialect, self.reading)
 
 
-class CsvSection(CsvOptions, RowSection):
+class CsvSection(KeepOptions, CsvOptions, RowSection):
     """Lines of fields, one for each message."""
 
     format: Literal["csv"] = Field(default="csv", description=VALUES)
+
+    @property
+    def reading(self) -> Reading:
+        return replace(super().reading, unknown=self.unknown)
 
 
 class CsvKeySection(CsvOptions, KeySection):

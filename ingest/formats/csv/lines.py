@@ -21,6 +21,7 @@ has an escaped line break, the library may wait for another line.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -91,15 +92,18 @@ class Lines:
             RefusedValueError: the line isn't in the grammar, or it has more than
                 `max_fields` fields.
         """
-        pieces: list[Piece] = []
+        return list(self.iterate(text, max_fields))
+
+    def iterate(self, text: str, max_fields: int) -> Iterator[Piece]:
+        """Yields the fields that `pieces` returns."""
         pos = 0
-        while len(pieces) < max_fields:
+        for _ in range(max_fields):
             field = self._field.match(text, pos)
             if field is None:
                 raise self._malformed_error(text, pos)
-            pieces.append(self._piece(field))
+            yield self._piece(field)
             if field["delimiter"] is None:
-                return pieces
+                return
             pos = field.end()
         raise RefusedValueError(
             "field_count", f"Expected {format_count(max_fields, 'field')}, got more", ""

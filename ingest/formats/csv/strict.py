@@ -6,7 +6,9 @@ refuses a line with a precise reason.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.json.values import converter, number_in
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
+from windrow.ingest.formats.shared.rest_text import RestText
 from windrow.ingest.schema.columns import Column, Columns
 
 _BOOLEANS = {"true": True, "false": False}
@@ -33,6 +36,8 @@ class StrictLine:
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         self.truncation = Truncation(columns.finer)
+        keeps = reading.unknown == "keep"
+        self._rest_index, columns = columns.split_rest(keeps_unknown=keeps)
         self._columns: list[tuple[Column, Read]] = [
             (column, read_as(column, reading, self.truncation)) for column in columns.columns
         ]
@@ -45,26 +50,44 @@ class StrictLine:
         Raises:
             RefusedValueError: the line isn't a row.
         """
-        pieces = self._lines.pieces(text_of(message, "CSV"), len(self._columns))
+        pieces, rest = self._split(message)
         if len(pieces) < len(self._columns):
             raise RefusedValueError(
                 "field_count",
                 f"Expected {format_count(len(self._columns), 'field')}, got {len(pieces)}",
                 "",
             )
-        return [
+        row = [
             self._value(piece, column, read)
             for piece, (column, read) in zip(pieces, self._columns, strict=True)
         ]
+        self.truncation.ignored = rest is not None
+        if self._rest_index is not None:
+            row.insert(self._rest_index, rest)
+        return row
 
-    @staticmethod
-    def ignored_fields(_message: bytes) -> tuple[str, ...]:
-        """Returns no fields: a line with more fields than columns is refused."""
-        return ()
+    def ignored_fields(self, message: bytes) -> tuple[str, ...]:
+        """Returns the numbers of the fields behind the columns, which a row keeps."""
+        return tuple(json.loads(self._split(message)[1] or "{}"))
+
+    def _split(self, message: bytes) -> tuple[list[Piece], str | None]:
+        """Returns the fields of the columns, and the text of those behind them."""
+        text, count = text_of(message, "CSV"), len(self._columns)
+        if self._rest_index is None:
+            return self._lines.pieces(text, count), None
+        pieces, rest = self._lines.iterate(text, len(text) + 1), RestText(len(message))
+        of_columns = list(islice(pieces, count))
+        for number, piece in enumerate(pieces, count + 1):
+            value = None if self._is_null(piece) else piece.text
+            rest.add(f'"{number}":{json.dumps(value, ensure_ascii=False)}')
+        return of_columns, rest.text
+
+    def _is_null(self, piece: Piece) -> bool:
+        return piece.bare is not None and piece.bare == self._null
 
     def _value(self, piece: Piece, column: Column, read: Read) -> Any:
         path = f"$.{column.name}"
-        if piece.bare is None or piece.bare != self._null:
+        if not self._is_null(piece):
             return read(piece.text, path)
         if not column.nullable:
             raise RefusedValueError("missing", "Expected a value, got null", path)

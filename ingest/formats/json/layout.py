@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.json.rest import pointer_name
 from windrow.ingest.formats.json.strict import MAX_DEPTH
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
+from windrow.ingest.formats.shared.rest_text import pointer_name
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Finer
 from windrow.ingest.schema.dtypes import map_type

@@ -16,8 +16,12 @@ FREE, SHARE = 1 << 20, 32
 OVER_BUDGET = f"Expected items of at most {SHARE} bytes for each byte of the message"
 """Detail of the refusal of a message whose items cost more than its budget."""
 
-FREE_REST, REST_SHARE, MOST_REST = 1 << 10, 16, 1 << 20
-"""Bytes that the row of any message may keep, the bytes added for each byte, and the limit."""
+REST_SHARE, NAMELESS_SHARE, FREE_REST, MOST_REST = 16, 64, 64, 1 << 20
+"""Bounds of what a row keeps.
+
+They are the bytes for each byte of the message; the same where messages have no names, so that a
+byte may be a field; the bytes that are added to any message; and the limit.
+"""
 
 _VALUE_BYTES = 9
 """Bytes of one value of a column in a pass: 64 bits, and a byte for whether it is present."""
@@ -28,12 +32,12 @@ def budget(size: int) -> int:
     return FREE + SHARE * size
 
 
-def rest_budget(size: int) -> int:
+def rest_budget(size: int, share: int = REST_SHARE) -> int:
     """Returns the bytes of the text that a row keeps of what no column is for.
 
     The text repeats the path of each field, so it could be much longer than the message.
     """
-    return min(MOST_REST, FREE_REST + REST_SHARE * size)
+    return min(MOST_REST, share * (FREE_REST + size))
 
 
 def item_cost(kind: pa.DataType) -> int:

@@ -45,6 +45,9 @@ class OnePass(ABC):
     space. After them it has two more numbers for each space, for the format's own use.
     """
 
+    null_index: int | None = None
+    """Index of the column of what no column is for, if the taken rows have nothing to keep."""
+
     def __init__(
         self,
         nodes: list[Node],
@@ -116,9 +119,12 @@ class OnePass(ABC):
             self.entries = np.zeros(0, np.int64)
         if len(self.keys) > 2 * KEPT:
             self.keys = np.zeros(0, np.int64)
+        columns = [gathered.array(node) for node in self._nodes[0].children]
+        if self.null_index is not None:
+            columns.insert(self.null_index, pa.nulls(np.count_nonzero(mask), pa.string()))
         return Taken(
             mask > 0,
-            [gathered.array(node) for node in self._nodes[0].children],
+            columns,
             gathered.truncated,
             np.flatnonzero(mask == IGNORING),
         )

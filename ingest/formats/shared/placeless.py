@@ -60,6 +60,19 @@ class Placeless:
                 yield from self._inside(below, inner, where)
 
 
+def value_of(column: pa.DataType) -> pa.DataType | None:
+    """Returns the type of a map's values in a column; None if the column can't hold a map.
+
+    A column can hold a map if it is a map, or a List of Struct with a String `key` and a
+    `value`.
+    """
+    # The struct's two fields may be in any order.
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
+        column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
+    entries = column if pa.types.is_map(column) else map_type(column)
+    return None if entries is None else entries.item_type
+
+
 class Places:
     """Members that a nested type has columns for.
 
@@ -80,9 +93,8 @@ class Places:
             return
         if pa.types.is_list(kind):
             self.items = _places(kind.value_type)
-        entries = kind if pa.types.is_map(kind) else map_type(kind)
-        if entries is not None:
-            self.values = _places(entries.item_type)
+        value_type = value_of(kind)
+        self.values = None if value_type is None else _places(value_type)
 
 
 def _places(kind: pa.DataType) -> Places | None:
