@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from windrow.ingest.errors import format_count
 from windrow.ingest.formats.shared.budget import REST_SHARE, rest_budget
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
@@ -54,7 +55,7 @@ class RestText:
             raise RefusedValueError(
                 "too_large",
                 "Expected fields without a column of at most 1 MB, and of at most"
-                f" {self._share} bytes for each byte of the message",
+                f" {format_count(self._share, 'byte')} for each byte of the message",
                 "",
             )
 
