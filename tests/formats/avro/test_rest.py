@@ -92,6 +92,12 @@ def decoded(
             '{"/a/ü/vip":true,"/a/ü/nothing":null}',
         ),
         (
+            {"type": "map", "values": CUSTOMER},
+            pa.list_(pa.struct([("value", NAMED), ("key", pa.string())])),
+            items(text("k") + EVE + TRUE),
+            '{"/a/k/vip":true,"/a/k/nothing":null}',
+        ),
+        (
             ["string", "long", CUSTOMER],
             pa.struct([("string", pa.string())]),
             varint(1) + varint(9),
