@@ -119,7 +119,7 @@ def test_doctor_looks_around_on_every_worker(
     user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     words = ["--cluster", "--master", two_workers.master, *ON_IT]
     paths_before = sorted(tmp_path.iterdir())
-    *_, last = user.starts_and_ends("doctor", *words)["checks"]
+    *_, last = user.starts_and_ends("doctor", "--write", *words)["checks"]
     assert (last["name"], last["level"]) == ("executors", "ok")
     assert last["what"].startswith("2 executors on ")
     assert last["what"].endswith(
