@@ -131,7 +131,10 @@ class RoutedSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The promises of this sink: a window is committed to one table after the other."""
+        """The promises of this sink: a window may become visible in one table after the other.
+
+        Tables of one database promise no more, although they become visible together.
+        """
         keyed = any(self._router.keyed or ())
         return Capabilities(atomic="table", mode="changes" if keyed else "append")
 
