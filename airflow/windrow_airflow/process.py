@@ -57,6 +57,7 @@ class Process:
         self._words = [*words, "--json"]
         self._added = dict(env)
         self._process: subprocess.Popen[str] | None = None
+        self._is_interrupted = False
 
     def run(self, say: Callable[[str], None]) -> Ended:
         """Starts the process and waits for its end.
@@ -81,6 +82,10 @@ class Process:
                 errors="replace",
                 start_new_session=True,
             )
+            # 1. Popen starts the process. 2. Airflow's signal comes, and its handler calls
+            # `interrupt`, which has no process yet. 3. Popen returns.
+            if self._is_interrupted:
+                self.interrupt()
             log = threading.Thread(target=self._follow, args=(process.stderr, say), daemon=True)
             log.start()
             try:
@@ -110,6 +115,7 @@ class Process:
 
     def interrupt(self) -> None:
         """Asks the process and its children to end, as Ctrl-C does, and waits for the process."""
+        self._is_interrupted = True
         if self._process is None or self._process.poll() is not None:
             return
         with suppress(ProcessLookupError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -160,6 +162,20 @@ def test_an_interrupt_ends_the_whole_group(
     assert [ended.code for ended in endings] == [code]
     assert is_over(child), "what it has started runs on"
     running.interrupt()  # a second interrupt has nothing to end
+
+
+def test_an_interrupt_while_the_process_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that comes before Popen returns interrupts the process, too."""
+    running = Process(["sh", "-c", "exec sleep 60"], {})
+
+    def start_and_interrupt(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        process: subprocess.Popen[str] = popen(*args, **options)
+        running.interrupt()
+        return process
+
+    popen = subprocess.Popen
+    monkeypatch.setattr("windrow_airflow.process.subprocess.Popen", start_and_interrupt)
+    assert running.run(print).code == -signal.SIGINT
 
 
 def test_an_exception_ends_the_process() -> None:

@@ -370,12 +370,18 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
 
 
 def _sessions(postgres_url: str, ask: str) -> list[object]:
-    """Returns a column of all other sessions in the database."""
-    engine = create_engine(postgres_url, poolclass=NullPool)
+    """Returns a column of all sessions in the database that aren't of this function.
+
+    A session of an earlier call can still be listed, because the server removes it after the
+    client has closed the connection.
+    """
+    engine = create_engine(
+        postgres_url, poolclass=NullPool, connect_args={"application_name": "sessions"}
+    )
     with engine.connect() as connection:
         others = (
-            f"SELECT {ask} FROM pg_stat_activity WHERE datname = current_database() AND pid <>"
-            " pg_backend_pid()"
+            f"SELECT {ask} FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name <> 'sessions'"
         )
         return list(connection.execute(text(others)).scalars())
 
