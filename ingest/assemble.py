@@ -361,7 +361,7 @@ def _refuse_unsuited(
         f"transform.steps.{number}"
         for transform in (part_spec.transform for part_spec in specs)
         for number, step in enumerate(() if transform is None else transform.steps)
-        if not step.repeats
+        if not step.is_repeatable
     ]
     if changing and part != "window":
         raise SpecError(
@@ -415,7 +415,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
         spec.decode,
         spec.folder,
         () if key is None else key.deletes,
-        keeps=spec.keeps and transform is None,
+        keeps_unavailable=spec.keeps_unavailable and transform is None,
     )
     return (
         decoder.asking(registry)

@@ -243,8 +243,12 @@ class RefusedError(WindrowError):
 
 
 @contextmanager
-def refusing_all(sure: bool = True) -> Iterator[None]:
-    """Sets `of_setting` on a RefusedError that is raised inside, if `sure`."""
+def refusals_blame_settings(sure: bool = True) -> Iterator[None]:
+    """Marks a RefusedError that is raised inside as one of the settings, not of the messages.
+
+    Args:
+        sure: False: the error stays as it is.
+    """
     try:
         yield
     except RefusedError as error:

@@ -62,9 +62,9 @@ from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.message_times import LateBins, MessageTimes
 from windrow.ingest.runner.ownership import (
     bind_table,
+    refuse_foreign_table,
     refuse_missing_event_time,
     refuse_paused,
-    refuse_wrong_place,
 )
 from windrow.ingest.runner.poison_pills import POISON_PILL
 from windrow.ingest.runner.run_windows import commit
@@ -169,7 +169,7 @@ def replay_dead_letters(
     _refuse_unsupported(pipeline)
     anyway = request.anyway or request.dry_run
     refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=anyway)
-    refuse_wrong_place(pipeline)
+    refuse_foreign_table(pipeline)
     refuse_missing_event_time(pipeline)
     for _ in range(TRIES):
         committed = pipeline.sink.look(window)

@@ -12,6 +12,7 @@ from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Maintained, Sink
 from windrow.ingest.runner.dead_publishing import is_unpublished
 from windrow.ingest.runner.observing import tell
+from windrow.ingest.waiting import waiting_for
 
 _CHANGES = "windrow_maintained_total"
 
@@ -35,19 +36,20 @@ def maintain_tables(
         RefusedError, UnreachableError: as `ports.sink.Sink.maintain`. The steps before are done.
     """
     observer, steps = None if dry_run else observer_of(spec.id), list[Maintained]()
-    for done in _maintain_step_by_step(spec, tables, dry_run=dry_run):
-        steps.append(done)
-        figures = (
-            (_CHANGES, done.joined_files, "joined_files"),
-            (_CHANGES, done.new_files, "new_files"),
-            (_CHANGES, done.expired_versions, "expired_versions"),
-            (_CHANGES, done.expired_dead_letters, "expired_dead_letters"),
-            (_CHANGES, done.expired_rows, "expired_rows"),
-            (_CHANGES, len(done.removed_files), "removed_files"),
-        )
-        tell(observer, *figures, report=True)
-    if spec.maintain.keep_rows is not None and not dry_run:
-        _record_expired(spec, tables[0], ledger(), datetime.now(UTC) - spec.maintain.keep_rows)
+    with waiting_for(f"the maintenance of pipeline {spec.id}"):
+        for done in _maintain_step_by_step(spec, tables, dry_run=dry_run):
+            steps.append(done)
+            figures = (
+                (_CHANGES, done.joined_files, "joined_files"),
+                (_CHANGES, done.new_files, "new_files"),
+                (_CHANGES, done.expired_versions, "expired_versions"),
+                (_CHANGES, done.expired_dead_letters, "expired_dead_letters"),
+                (_CHANGES, done.expired_rows, "expired_rows"),
+                (_CHANGES, len(done.removed_files), "removed_files"),
+            )
+            tell(observer, *figures, report=True)
+        if spec.maintain.keep_rows is not None and not dry_run:
+            _record_expired(spec, tables[0], ledger(), datetime.now(UTC) - spec.maintain.keep_rows)
     return Maintained.sum(steps)
 
 

@@ -35,7 +35,7 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
             "plan",
             "There is nothing to rebase: just run it.",
         )
-    return rebase_at(pipeline.broker, spec.source.origin(spec.window.grid), newest, start)
+    return rebase_at(pipeline.broker, spec.source.for_planning(spec.window.grid), newest, start)
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:

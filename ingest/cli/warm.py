@@ -48,14 +48,14 @@ def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         importlib.import_module(f"windrow.ingest.{name}")
     from windrow.ingest.formats.json.layout import PASS
     from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
-    from windrow.ingest.runner.spark.worker import working
+    from windrow.ingest.runner.spark.worker import prepared_worker
     from windrow.ingest.schema.checksum import checksum
     from windrow.ingest.schema.user_code import import_pandera
     from windrow.ingest.source.reader.librdkafka import passes
     from windrow.ingest.transform.rules import frame_of
 
     rows = pa.record_batch({"text": ["a"]})
-    with working():
+    with prepared_worker():
         pandera = import_pandera()
         pandera.DataFrameSchema({"text": pandera.Column(str)}).validate(frame_of(rows))
         # without machine code, the first window compiles only the functions that it needs

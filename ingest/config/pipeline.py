@@ -355,18 +355,21 @@ class PipelineSpec(Section):
         return None if stop is None else position_of(stop, self.source.topic_names())
 
     @property
-    def keeps(self) -> bool:
+    def keeps_unavailable(self) -> bool:
         """Whether rows keep their values in the columns that a change leaves unchanged.
 
         It is False with a step whose function gets null for such columns.
         """
         steps = () if self.transform is None else self.transform.steps
-        return self.sink.keeps and all(step.keeps for step in steps)
+        return self.sink.keeps_unavailable and all(step.keeps_unavailable for step in steps)
 
     @property
     def has_unavailable(self) -> bool:
         """Whether changes may leave values unchanged that the table keeps (`UNAVAILABLE`)."""
-        return self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
+        return self.keeps_unavailable and getattr(self.decode, "unavailable", "dead") in {
+            None,
+            "keep",
+        }
 
     @property
     def in_order(self) -> bool:

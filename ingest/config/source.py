@@ -288,7 +288,7 @@ class SourceSpec(Section):
         """Returns the named topics; none for a pattern."""
         return _names(self.selection())
 
-    def origin(self, grid: str) -> Source:
+    def for_planning(self, grid: str) -> Source:
         """Returns the source in the form that planning needs.
 
         By default, windows in time begin where their first label cuts the log, and

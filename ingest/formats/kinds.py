@@ -60,7 +60,11 @@ def asks_registry(written: Mapping[str, Any]) -> bool:
 
 
 def make_decoder(
-    section: FormatSection, folder: Path, primary_key: tuple[str, ...] = (), *, keeps: bool = False
+    section: FormatSection,
+    folder: Path,
+    primary_key: tuple[str, ...] = (),
+    *,
+    keeps_unavailable: bool = False,
 ) -> Decoder:
     """Makes the decoder that a `decode` section describes.
 
@@ -70,7 +74,7 @@ def make_decoder(
         primary_key: the columns by which rows are deleted from the table; empty if no rows
             are deleted. Change events delete rows. A message without a value deletes a row
             if its key has all of these columns.
-        keeps: whether the table can keep the old values of columns that a change event
+        keeps_unavailable: whether the table can keep the old values of columns that a change event
             leaves out.
 
     Raises:
@@ -83,7 +87,7 @@ def make_decoder(
 
         value_keys = tuple(name for name in primary_key if name not in section.part.without)
         value = (
-            value.with_deletes(value_keys, keeps=keeps)
+            value.with_deletes(value_keys, keeps_unavailable=keeps_unavailable)
             if isinstance(value, DecodesDeletes)
             else value
         )

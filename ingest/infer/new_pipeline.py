@@ -425,7 +425,7 @@ def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.T
             parsed_spec.decode,
             parsed_spec.folder,
             () if key is None else key.deletes,
-            keeps=parsed_spec.sink.keeps,
+            keeps_unavailable=parsed_spec.sink.keeps_unavailable,
         )
         if key is not None:
             key.refuse_unusable(decoder.columns.arrow_schema)

@@ -19,8 +19,8 @@ class SourceSection(Section):
     The option with the kind's name says where the source is.
     """
 
-    repeats: ClassVar[bool] = False
-    """Same as `ports.lookup.LookupSource.repeats`, known without opening the source."""
+    is_repeatable: ClassVar[bool] = False
+    """Same as `ports.lookup.LookupSource.is_repeatable`, known without opening the source."""
 
     asset: Annotated[
         Annotated[Text, Field(pattern="^[^/]+(/[^/]+)*$")] | None,

@@ -136,6 +136,10 @@ class Compiled:
         image = None
         with waiting_for(self._label):
             for file in self._files():
+                # Not under the lock, which a stopped process may hold for long. A file has its
+                # name only when it is complete.
+                with suppress(OSError, DamagedCodeError):
+                    return unpack_image(file.read_bytes())
                 with _lock_folder(file.parent):
                     try:
                         return unpack_image(file.read_bytes())

@@ -339,7 +339,7 @@ A batch has at most some 65,536 messages.
 class DecodesDeletes(Protocol):
     """A decoder of change events: a message can say that a row is deleted."""
 
-    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> Decoder:
+    def with_deletes(self, primary_key: tuple[str, ...], *, keeps_unavailable: bool) -> Decoder:
         """Returns this decoder, with `deletes` in all of its verdicts.
 
         They have the columns of the primary key, in this order. The decoder's rows have all of
@@ -348,7 +348,7 @@ class DecodesDeletes(Protocol):
         Args:
             primary_key: the columns of the primary key that come from the message's value.
                 Empty if the whole key of the table comes from the message's key.
-            keeps: whether the table keeps the values of columns that a message leaves
+            keeps_unavailable: whether the table keeps the values of columns that a message leaves
                 unchanged. If so, verdicts may have `unavailable`.
         """
 

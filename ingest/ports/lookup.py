@@ -60,7 +60,7 @@ class LookupSource(Protocol):
         """The name of the table or service and its place, without secrets."""
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether a version gives the same answers again, in another try or a replay."""
 
     def version(self) -> str:

@@ -141,7 +141,7 @@ class RegistrySpec(TlsSection, _RegistryAddress):
         plain = url.startswith("http://")
         ways = [name for name in _SENT if written.get(name) is not None]
         for name in ways[1:]:
-            yield (name,), f"goes without {ways[0]}: windrow signs in one way"
+            yield (name,), f"can't be combined with {ways[0]}: windrow signs in one way"
         if plain and ways and not is_local(url):
             yield ("url",), f"would send the {_SENT[ways[0]]} unencrypted: use https"
         for name in ("logical_cluster", "identity_pool"):

@@ -17,7 +17,7 @@ from windrow.ingest.errors import (
     OpenTransactionError,
     SpecError,
     format_count,
-    refusing_all,
+    refusals_blame_settings,
 )
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary, Label, instant, is_later, label_text
@@ -26,7 +26,7 @@ from windrow.ingest.model.source import AtLabel
 from windrow.ingest.model.tiling import clamp
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.progress import Progress, ignore
-from windrow.ingest.source.enumerator.cutoff import unless_cut_off
+from windrow.ingest.source.enumerator.cutoff import repeat_while_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.source.enumerator.resolve import resolve
 from windrow.ingest.source.enumerator.splits import make_plan
@@ -144,8 +144,8 @@ def _candidates(
         return from_receipts
     lower, upper = pipeline.ledger.neighbours(spec.id, labels[0])
     labels_to_resolve = [label for label in labels if upper is None or is_later(upper.label, label)]
-    source, beginning = spec.source.origin(grid), list[Boundary]()
-    with refusing_all(sure=upper is None):
+    source, beginning = spec.source.for_planning(grid), list[Boundary]()
+    with refusals_blame_settings(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
             # The pipeline's first boundary must be frozen before or with the others. A later
             # boundary that is frozen already would limit it.
@@ -154,7 +154,7 @@ def _candidates(
         resolved = (
             []
             if not labels_to_resolve
-            else unless_cut_off(
+            else repeat_while_cut_off(
                 lambda: resolve(
                     pipeline.broker,
                     source,

@@ -29,10 +29,10 @@ DONE = "Done: all up to window.stop is committed."
 def bounded_source(spec: PipelineSpec, ledger: Ledger) -> Source:
     """Returns the source as planning sees it, with its end if the end is frozen."""
     stop = None if spec.stop is None else ledger.frozen_stop(spec.id, spec.stop)
-    return msgspec.structs.replace(spec.source.origin(spec.window.grid), stop=stop)
+    return msgspec.structs.replace(spec.source.for_planning(spec.window.grid), stop=stop)
 
 
-def source_at(pipeline: Pipeline, lower: Boundary, *, freeze: bool) -> Source:
+def source_with_stop(pipeline: Pipeline, lower: Boundary, *, freeze: bool) -> Source:
     """Returns the source with its end, which is resolved if it isn't frozen yet.
 
     Args:

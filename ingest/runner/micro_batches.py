@@ -1,9 +1,9 @@
 """Micro-batches: how they are cut and run.
 
-A batch begins at the end of the previous batch. It ends at the offsets that are stable now,
-or at `window.stop`. The next batch is cut only after the previous one is committed. Before a
-batch is cut, ledger and table must know the same batches (`ownership.refuse_restored`),
-because one of them may be an older copy.
+A batch begins at the end of the previous batch. It ends after `max_records` offsets, at the
+offsets that are stable now, or at `window.stop`. The next batch is cut only after the previous one
+is committed. Before a batch is cut, ledger and table must know the same batches
+(`ownership.refuse_restored`), because one of them may be an older copy.
 
     a run died                        the next run sees                   and does
     before the boundary was frozen    that the batch before the newest    cuts the same batch,
@@ -30,24 +30,24 @@ import msgspec
 
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import GridError, refusing_all
+from windrow.ingest.errors import GridError, refusals_blame_settings
 from windrow.ingest.model.boundary import Boundary, TopicPartition, number_of
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import clamp
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.freezing import refuse_changed_grid
-from windrow.ingest.runner.frozen_stop import bounded_source, is_reached, source_at
+from windrow.ingest.runner.frozen_stop import bounded_source, is_reached, source_with_stop
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
+    refuse_foreign_table,
     refuse_other_table,
     refuse_paused,
     refuse_restored,
-    refuse_wrong_place,
 )
 from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.runner.run_windows import preview, refuse_unreadable, run
-from windrow.ingest.source.enumerator.cutoff import unless_cut_off
+from windrow.ingest.source.enumerator.cutoff import repeat_while_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan
 from windrow.ingest.source.enumerator.topics import discover
@@ -73,10 +73,10 @@ def run_batch(
         UnreachableError: see `run_windows.run`.
     """
     spec = pipeline.spec
-    _settings(pipeline)
+    _refuse_windows_in_time(pipeline)
     refuse_changed_grid(pipeline)
     refuse_paused(pipeline.ledger, spec.id, anyway=request.anyway)
-    refuse_wrong_place(pipeline)
+    refuse_foreign_table(pipeline)
     number = pipeline.ledger.assigned_number(spec.id, request.id)
     if number is None:
         number = _next_number(pipeline)
@@ -91,9 +91,9 @@ def run_batches(
 ) -> Iterator[Result]:
     """Runs micro-batches one after the other, and yields their results.
 
-    It ends when it reaches the offsets that were stable after the first batch. So it also
-    ends if messages arrive all the time. The n-th batch has the request id `<id>/n`, so
-    that a retry reports the committed batches and continues.
+    It ends when it reaches the offsets that were stable after the first batch that this call
+    committed itself. So it also ends if messages arrive all the time. The n-th batch has the
+    request id `<id>/n`, so that a retry reports the committed batches and continues.
 
     Example:
         import windrow
@@ -154,9 +154,9 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
         RefusedError, SpecError, UnreachableError: see `run_batch`.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
-    _settings(pipeline)
+    _refuse_windows_in_time(pipeline)
     refuse_other_table(pipeline)
-    source = spec.source.origin(spec.window.grid)
+    source = spec.source.for_planning(spec.window.grid)
     lower = next_start(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
     refuse_restored(pipeline)
     number = number_of(lower.label)
@@ -175,8 +175,8 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     return refuse_unreadable(pipeline, plan)
 
 
-def _settings(pipeline: Pipeline) -> MicroBatches:
-    """Returns the spec's settings of micro-batches.
+def _refuse_windows_in_time(pipeline: Pipeline) -> MicroBatches:
+    """Returns the spec's settings of micro-batches, if it has them.
 
     Raises:
         GridError: the pipeline has windows in time.
@@ -197,7 +197,7 @@ def number_cut(pipeline: Pipeline) -> int:
     Raises:
         GridError: the pipeline's windows are not micro-batches now, or were not before.
     """
-    _settings(pipeline)
+    _refuse_windows_in_time(pipeline)
     refuse_changed_grid(pipeline)
     lower = next_start(pipeline.ledger, pipeline.spec.id)
     return 0 if lower is None else number_of(lower.label)
@@ -226,12 +226,12 @@ def _next_end(pipeline: Pipeline, lower: Boundary, label: int, *, freeze: bool) 
         label: the number of the new boundary.
         freeze: also freeze `window.stop`, if it isn't frozen yet.
     """
-    batches = _settings(pipeline)
-    with refusing_all():
-        source = source_at(pipeline, lower, freeze=freeze)
+    batches = _refuse_windows_in_time(pipeline)
+    with refusals_blame_settings():
+        source = source_with_stop(pipeline, lower, freeze=freeze)
         if is_reached(pipeline, source, lower):
             return None
-        return unless_cut_off(
+        return repeat_while_cut_off(
             lambda: next_batch(
                 pipeline.broker,
                 source,
@@ -259,6 +259,7 @@ def _record_receipt(pipeline: Pipeline, number: int) -> None:
     window = batch_at(pipeline.spec.id, number)
     if pipeline.ledger.recorded_text(window) is None:
         committed = pipeline.sink.look(window)
+        # `look` finds the receipt; with routes, `committed` asks all tables for the window
         if committed is not None and pipeline.sink.committed([window]):
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
 
@@ -273,7 +274,7 @@ def _next_number(pipeline: Pipeline) -> int | None:
     refuse_restored(pipeline)
     lower = next_start(ledger, spec.id)
     if lower is None:
-        first = first_boundary(pipeline.broker, spec.source.origin(spec.window.grid), 0)
+        first = first_boundary(pipeline.broker, spec.source.for_planning(spec.window.grid), 0)
         (lower,) = ledger.freeze(spec.id, [first])
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):

@@ -77,7 +77,7 @@ def refuse_other_table(pipeline: Pipeline) -> None:
         GridError: the table was begun on another grid.
         SpecError: another program made the table.
     """
-    refuse_wrong_place(pipeline)
+    refuse_foreign_table(pipeline)
     refuse_empty_table(pipeline)
 
 
@@ -212,8 +212,11 @@ def refuse_unwritable(pipeline: Pipeline) -> None:
         store.refuse_unwritable()
 
 
-def refuse_wrong_place(pipeline: Pipeline) -> None:
-    """Does the checks of `refuse_other_table`, except for an empty table. Loads the table once."""
+def refuse_foreign_table(pipeline: Pipeline) -> None:
+    """Does the checks of `refuse_other_table`, except for an empty table. Loads the table once.
+
+    So it refuses a table of another pipeline or ledger, at another place, or that is gone.
+    """
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
     bound = sink.owner()

@@ -99,11 +99,11 @@ from windrow.ingest.runner.observing import observe, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
     refuse_empty_table,
+    refuse_foreign_table,
     refuse_lost_receipt,
     refuse_other_table,
     refuse_paused,
     refuse_unready,
-    refuse_wrong_place,
 )
 from windrow.ingest.runner.poison_pills import poison_pills_in
 from windrow.ingest.runner.poison_search import find_poison_pills
@@ -377,7 +377,7 @@ def _begin(
         refuse_off_grid(pipeline, window)
         _refuse_replacement(pipeline, window, request)
         refuse_open(pipeline, window)
-    refuse_wrong_place(pipeline)
+    refuse_foreign_table(pipeline)
     latest_commits = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
     if not any(latest_commits.values()):
         refuse_empty_table(pipeline)

@@ -243,7 +243,7 @@ class SinkSection(Section):
         return None
 
     @property
-    def keeps(self) -> bool:
+    def keeps_unavailable(self) -> bool:
         """Whether a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
         return False
 
@@ -366,7 +366,7 @@ class KeyedSection(SinkSection):
         return key if buckets is None else replace(key, buckets=buckets)
 
     @property
-    def keeps(self) -> bool:
+    def keeps_unavailable(self) -> bool:
         """True without a version column.
 
         With versions, a change between two versions may come later, so kept values can't be

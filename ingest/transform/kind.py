@@ -18,7 +18,7 @@ class StepContext:
     """What a step must know about its place in the spec and about the table.
 
     Attributes:
-        setting: the step's place in the spec, for messages.
+        setting_path: the step's place in the spec, for messages: `transform.steps.0.sql`.
         folder: the spec's folder.
         metadata: metadata columns that the step may read, metadata name -> column name; and
             `REST`, if rows have it.
@@ -28,7 +28,7 @@ class StepContext:
             have no numbers then.
     """
 
-    setting: str
+    setting_path: str
     folder: Path
     metadata: Mapping[str, str] = field(default_factory=dict)
     primary_key: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class StepSection(Section):
     The option with the kind's name says what the step does.
     """
 
-    keeps: ClassVar[bool] = True
+    keeps_unavailable: ClassVar[bool] = True
     """Whether the step distinguishes unchanged columns (`Decoded.unavailable`) from null."""
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether the step gives exactly the same rows each time.
 
         A table that shows a window piece by piece needs the same rows from a second run.

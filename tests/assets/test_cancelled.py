@@ -71,7 +71,7 @@ def test_an_interrupted_step_is_not_begun_again(
         for module in (task, commit_loop):
             patched.setattr(module, "crash_point", interrupt)
         assert not run().success
-    assert world.attempts == 1
+    assert world.connections == 1
     committed = [c.receipt for c in world.sink.receipts()]
     assert len(committed) == (point == "commit.after")
     assert run().success

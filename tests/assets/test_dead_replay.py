@@ -269,7 +269,7 @@ def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
     for i in range(12):
         world.send(0, i, b'{"id": "5"}' if i % 6 == 0 else b'{"id": 1}', i % 2)
-    assert world.batches().success
+    assert world.run_batches().success
     loosen(world)
     assert replay_dead_letters(world, 0, 1).success
     receipts = [c.receipt for c in world.sink.receipts()]
@@ -286,5 +286,5 @@ def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     without = job.execute_in_process(instance=instance, raise_on_error=False)
     assert "the job things_replay_dead_letters is for partitions" in failure_of(without)
     assert "stage, on_committed is for partitions" in failure_of(
-        world.batches(on_committed="replay_dead_letters", stage="value")
+        world.run_batches(on_committed="replay_dead_letters", stage="value")
     )

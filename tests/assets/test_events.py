@@ -58,7 +58,7 @@ def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterI
     """A run shows each of its micro-batches once, also the last one."""
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 20})
     world.fill(1)
-    assert world.batches().success
+    assert world.run_batches().success
     assert [s["batch"] for s in world.plain_events()] == [0, 1, 2]
 
 

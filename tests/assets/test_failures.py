@@ -37,7 +37,7 @@ def away(*_: object) -> object:
 @pytest.fixture
 def impatient(world: World) -> None:
     """Allows one retry, without a pause."""
-    world.retry(1)
+    world.set_retries(1)
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
@@ -98,7 +98,7 @@ def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
     monkeypatch.setattr("windrow.resources.table.open_ledger", away)
     world.load()
     data = failure(world.run(0))
-    assert world.attempts == 2
+    assert world.connections == 2
     assert "The broker is away" in data.error.message
     assert list(data.error.stack) == []
 
@@ -134,7 +134,7 @@ def test_a_bug_is_not_tried_again(
     world.load()
     world.fill(1)
     data = failure(world.run(0))
-    assert world.attempts == 1
+    assert world.connections == 1
     assert data.error.message.startswith(
         f"Window {world.key(0)}: KeyError: this is a bug in windrow, at "
     )
@@ -159,7 +159,7 @@ def test_a_bug_in_a_worker_is_not_tried_again(
     monkeypatch.setattr(SplitTask, "__call__", broken)
     world.fill(1)
     data = failure(world.run(0))
-    assert world.attempts == 1
+    assert world.connections == 1
     assert data.error.message.startswith(
         f"Window {world.key(0)}: KeyError: this is a bug in windrow, at "
     )

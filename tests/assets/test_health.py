@@ -158,7 +158,7 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
     world = World(tmp_path, instance, window={"grid": "batch"})
     world.fill(1)
     world.now = hour(2)
-    assert checks(world.batches())["retention_margin"].passed
+    assert checks(world.run_batches())["retention_margin"].passed
     unread = world.send(0, 30, b'{"id": 1}')
     world.now = START + timedelta(days=6)
     evaluation = checks(world.run(0, on_committed="replace"))["retention_margin"]
@@ -362,7 +362,7 @@ def test_checks_of_a_refused_batch_are_made(tmp_path: Path, instance: dg.Dagster
     for value in (b'{"id": 1}', b"poison"):
         for i in range(6):
             world.send(0, i, value)
-    assert not world.batches().success
+    assert not world.run_batches().success
     names = ("receipts", "loss", "retention_margin", "ignored")
     assert executions(world) == dict.fromkeys(names, "SUCCEEDED")
 

@@ -140,7 +140,7 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
         of_shops(days),
     )
     world.fill(2)
-    assert (world.batches() if batch else world.run(0)).success
+    assert (world.run_batches() if batch else world.run(0)).success
 
     named = looking_up(tmp_path, asset="lake/shops")
     world.spec = World.spec_of(tmp_path, transform=named, **over)
@@ -150,7 +150,7 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
     above = dg.AssetSelection.assets(THINGS).upstream()
     assert SHOPS in above.resolve(defs.resolve_asset_graph())
     assert watched.stale() == []
-    assert (world.batches() if batch else world.run(0)).success
+    assert (world.run_batches() if batch else world.run(0)).success
     for _ in range(2):
         first = None if days is None else days.get_partition_keys()[0]
         assert dg.materialize([shops_asset], partition_key=first, instance=instance).success

@@ -65,7 +65,7 @@ def tick(world: World, moment: datetime) -> dg.RunRequest | str:
 def test_a_run_drains_what_is_waiting(world: World) -> None:
     """A run commits all waiting messages in batches, each shown by one event after its commit."""
     put(world, 20)
-    result = world.batches()
+    result = world.run_batches()
     assert result.success
     assert committed_numbers(world) == [0, 1, 2, 3]
     assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green_keys())
@@ -87,7 +87,7 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
 
 def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
     """A run without waiting messages succeeds, and commits and shows nothing."""
-    assert world.batches().success
+    assert world.run_batches().success
     assert world.plain_events() == []
     assert committed_numbers(world) == []
 
@@ -98,7 +98,7 @@ def test_all_of_a_run_has_its_id(world: World) -> None:
     So a retry of the run reports its batches and continues.
     """
     put(world, 12)
-    result = world.batches()
+    result = world.run_batches()
     assert [c.receipt.request for c in world.sink.receipts()] == [
         f"{result.run_id}/0",
         f"{result.run_id}/1",
@@ -111,7 +111,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
     It makes no new batch.
     """
     put(world, 20)
-    assert world.batches().success
+    assert world.run_batches().success
     receipts_before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
     put(world, 3)
     assert world.run(1, 2).success
@@ -124,7 +124,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
         w: r.digest for w, r in receipts_before.items()
     }
     assert len(keys(world)) == 4
-    assert world.batches().success
+    assert world.run_batches().success
     assert world.verdict().ok
 
 
@@ -145,12 +145,12 @@ def test_options_that_say_nothing_are_refused(
     """An option without an effect is refused without a retry."""
     put(world, 2)
     if partition is None:
-        result = world.batches(**config)
+        result = world.run_batches(**config)
     else:
         world.instance.add_dynamic_partitions(batches_name(world.spec), [partition])
         result = world.run_range(partition, partition, **config)
     assert message in failure_of(result)
-    assert world.attempts <= 1
+    assert world.connections <= 1
     assert committed_numbers(world) == []
 
 
@@ -163,7 +163,7 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
     put(world, 6)
     for _ in range(20):
         world.send(0, 0, b"poison")
-    result = world.batches()
+    result = world.run_batches()
     assert not result.success
     assert committed_numbers(world) == [0]
     assert [s["batch"] for s in world.plain_events()] == [0]
@@ -187,10 +187,10 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
             partition_key=world.key(1),
         ).success
     else:
-        assert world.batches().success
+        assert world.run_batches().success
     put(world, 6)
     assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
-    assert world.batches().success
+    assert world.run_batches().success
     assert world.verdict().ok
 
 
@@ -207,7 +207,7 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
     put(world, 8)
     until("latest")
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
-    result = world.batches()
+    result = world.run_batches()
     assert result.success
     assert committed_numbers(world) == [0, 1]
     assert [s["lag_records"] for s in world.plain_events()] == [2, 0]
@@ -216,12 +216,12 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
     assert DONE_TAG in run.tags
     put(world, 4)
     assert tick(world, hour(1, 2)) == BATCHES_DONE
-    assert world.batches().success
+    assert world.run_batches().success
     assert committed_numbers(world) == [0, 1]
     assert tick(world, hour(1, 4)) == BATCHES_DONE
     until({"offsets": {0: 5, 1: 7}})
     assert isinstance(tick(world, hour(1, 6)), dg.RunRequest)
-    assert world.batches().success
+    assert world.run_batches().success
     assert committed_numbers(world) == [0, 1, 2]
     assert tick(world, hour(1, 8)) == NOTHING_WAITS, "one offset is still to come"
 
@@ -235,7 +235,7 @@ def test_a_refusal_before_the_first_batch_is_told(
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
 
     monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refuse)
-    [failed] = world.batches().get_step_failure_events()
+    [failed] = world.run_batches().get_step_failure_events()
     message = failed.step_failure_data.error_display_string
     assert "A record of the ledger is damaged" in message
     assert "NameError" not in message
@@ -244,8 +244,8 @@ def test_a_refusal_before_the_first_batch_is_told(
 def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
     """A refused replay doesn't stop the schedule, because the batch is committed."""
     put(world, 6)
-    assert world.batches().success
-    world.broker.delete_records(next(iter(world.sent_messages)), 2)
+    assert world.run_batches().success
+    world.broker.delete_records(next(iter(world.sent_offsets)), 2)
     assert not world.run(0, on_committed="replace").success
     put(world, 1)
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
@@ -271,12 +271,12 @@ def test_the_schedule_asks_at_every(world: World) -> None:
 def test_six_hours_without_ticks_are_drained_by_one(world: World) -> None:
     """After an outage of the schedule, one run commits all messages of the meantime, once."""
     put(world, 4)
-    assert world.batches().success
+    assert world.run_batches().success
     for n in range(1, 7):
         for i in range(10):
             world.send(n, i * 6, b'{"id": 1}', i % 2)
     assert isinstance(tick(world, hour(7)), dg.RunRequest)
-    assert world.batches().success
+    assert world.run_batches().success
     assert sum(c.receipt.counts.read for c in world.sink.receipts()) == 64
     assert world.verdict().ok, world.verdict()
 
@@ -284,7 +284,7 @@ def test_six_hours_without_ticks_are_drained_by_one(world: World) -> None:
 def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     """The check `receipts` finds a batch for which Dagster shows another receipt."""
     put(world, 12)
-    assert world.batches().success
+    assert world.run_batches().success
     older = {
         "window": "batch-000000001",
         "receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"}),
@@ -293,7 +293,7 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     world.instance.report_runless_asset_event(shown)
     put(world, 2)
     [evaluation] = [
-        e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"
+        e for e in world.run_batches().get_asset_check_evaluations() if e.check_name == "receipts"
     ]
     assert not evaluation.passed
     assert "batch-000000001: Dagster has generation 7, the table generation 0" in str(
@@ -318,20 +318,20 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
     put(world, 9)
     with monkeypatch.context() as patched:
         patched.setattr("windrow.assets.micro_batches.show", interrupt)
-        assert not world.batches().success
+        assert not world.run_batches().success
     assert (committed_numbers(world), keys(world), world.green_keys()) == (
         [0],
         [world.key(0)],
         set(),
     )
     for _ in range(2):
-        assert world.batches().success
+        assert world.run_batches().success
     assert [(s["batch"], "recovered" in s) for s in world.plain_events()] == [(0, True), (1, False)]
     assert world.verdict().ok
     put(world, 1)
     with monkeypatch.context() as patched:
         patched.setattr("windrow.assets.micro_batches.show", interrupt)
-        assert not world.batches().success
+        assert not world.run_batches().success
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
 
@@ -344,11 +344,11 @@ def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
     """
     monkeypatch.setattr("windrow.assets.micro_batches.NEWEST", 2)
     put(world, 20)
-    assert world.batches().success
+    assert world.run_batches().success
     (folder := tmp_path / "new").mkdir()
     with instance_in(folder) as new:
         world.instance = new
-        assert world.batches().success
+        assert world.run_batches().success
         assert keys(world) == [world.key(n) for n in range(4)]
         assert world.green_keys() == {world.key(2), world.key(3)}
         assert world.run(0, 1).success
@@ -360,10 +360,10 @@ def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.Mon
     """Old batches are removed from Dagster's list of partitions, and their events stay."""
     monkeypatch.setattr("windrow.assets.micro_batches.PARTITIONS", 3)
     put(world, 20)
-    assert world.batches().success
+    assert world.run_batches().success
     assert keys(world) == [world.key(n) for n in range(1, 4)]
     put(world, 1)
-    assert world.batches().success
+    assert world.run_batches().success
     assert keys(world) == [world.key(n) for n in range(2, 5)]
     assert [s["batch"] for s in world.plain_events()] == [0, 1, 2, 3, 4]
 
@@ -381,7 +381,7 @@ def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatc
         add(name, new_keys)
 
     monkeypatch.setattr(world.instance, "add_dynamic_partitions", add_late)
-    assert world.batches().success
+    assert world.run_batches().success
     assert keys(world) == [world.key(0), world.key(1)]
 
 
@@ -400,10 +400,10 @@ def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_
     def meet(point: str) -> None:
         if point == "commit.before" and not met:
             met.append(point)
-            assert (world.batches() if second_run == "drain" else world.run(0)).success
+            assert (world.run_batches() if second_run == "drain" else world.run(0)).success
 
     monkeypatch.setattr(commit_loop, "crash_point", meet)
-    assert world.batches().success
+    assert world.run_batches().success
     assert met
     assert committed_numbers(world) == [0, 1, 2, 3]
     assert sorted(world.green_keys()) == keys(world) == [world.key(n) for n in range(4)]
@@ -416,7 +416,7 @@ def test_a_history_without_partitions_stays(world: World) -> None:
     for n in range(2):
         old_event = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
         world.instance.report_runless_asset_event(old_event)
-    assert world.batches().success
+    assert world.run_batches().success
     assert [(s["batch"], s.get("of")) for s in world.plain_events()] == [
         (0, "before"),
         (1, "before"),
@@ -447,7 +447,7 @@ def test_downstream_assets_have_the_batches_as_partitions(
 
     first = evaluate()
     put(world, 9)
-    assert world.batches().success
+    assert world.run_batches().success
     second = evaluate(first.cursor)
     assert second.get_requested_partitions(sessions.key) == {world.key(0), world.key(1)}
     assert second.get_num_requested(total.key) == 1

@@ -66,7 +66,7 @@ def test_micro_batches_wait_and_go_on(tmp_path: Path, instance: dg.DagsterInstan
     skip_message = ask(world, "things_waiting", hour(1))
     assert isinstance(skip_message, str)
     assert skip_message.startswith(WORDS)
-    assert not world.batches().success
+    assert not world.run_batches().success
     assert open_ledger(world.spec.state_url()).newest("things") == []
     pause(world, 1)
     world.fill(1)

@@ -270,13 +270,13 @@ def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
     assert [r.window.end for r in receipts[:-1]] == [r.window.start for r in receipts[1:]]
     older_messages = {
         tp: {o: message for o, message in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35}
-        for tp, offsets in world.sent_messages.items()
+        for tp, offsets in world.sent_offsets.items()
     }
     expected_messages = {
         tp: {o: message for o, message in offsets.items() if world.minute_of(tp, o) >= 5}
         for tp, offsets in older_messages.items()
     }
-    world.sent_messages = expected_messages
+    world.sent_offsets = expected_messages
     assert world.verdict().ok, world.verdict()
 
 

@@ -134,7 +134,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
         result
     )
     assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)
-    assert world.attempts == 1
+    assert world.connections == 1
     [record] = world.instance.fetch_observations(dg.AssetKey(["things"]), limit=9).records
     assert record.asset_observation is not None
     assert record.partition_key == world.key(2)
@@ -143,7 +143,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
 
 def test_what_stops_a_run_names_what_was_not_tried(world: World) -> None:
     """An error that concerns all windows stops the run, and the failure names the windows left."""
-    world.retry(0)
+    world.set_retries(0)
     world.fill(1)
     world.now = hour(1, 10)
     result = world.run(0, 3)
@@ -160,7 +160,7 @@ def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
     result = world.run(0)
     assert not result.success
     assert "2026-01-05T01:05:00Z" in failure_of(result)
-    assert world.attempts == 1
+    assert world.connections == 1
 
 
 def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +175,9 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
         return ends(tps)
 
     monkeypatch.setattr(world.broker, "stable_ends", once_away)
-    world.retry(1)
+    world.set_retries(1)
     assert world.run(0).success
-    assert world.attempts > 1
+    assert world.connections > 1
     assert world.green_keys() == {world.key(0)}
 
 

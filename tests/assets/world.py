@@ -91,7 +91,7 @@ class MemorySource:
 
         The world keeps the readers alive, because a task finds its reader by name.
         """
-        self.world.attempts += 1
+        self.world.connections += 1
         broker = self.world.broker.with_isolation(isolation)
 
         def reader(plan: ReadPlan) -> Reader:
@@ -137,8 +137,8 @@ class World:
         columns = Columns.of(load_model(ModelReference(self.spec.decode.schema_, self.spec.folder)))
         self.columns = columns.with_rest() if self.spec.decode.keeps_unknown else columns
         self.sink = MemoryBoth("things", self.columns.arrow_schema, self.spec.metadata)
-        self.sent_messages: dict[TopicPartition, dict[int, object]] = {}
-        self.attempts = 0
+        self.sent_offsets: dict[TopicPartition, dict[int, object]] = {}
+        self.connections = 0
         self.impatient = False
         self.readers: list[NotingReader] = []
         self.tasks = LocalTasks()
@@ -200,7 +200,7 @@ class World:
         """Writes one message, and returns its offset."""
         tp = TopicPartition(topic, partition)
         offset = self.broker.produce(tp, value, timestamp=hour(n, minute))
-        self.sent_messages.setdefault(tp, {})[offset] = None
+        self.sent_offsets.setdefault(tp, {})[offset] = None
         return offset
 
     def verdict(self) -> Report:
@@ -208,7 +208,7 @@ class World:
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]
         return check(
-            self.sent_messages, self.sink.pieces(), dead, receipts, metadata=self.spec.metadata
+            self.sent_offsets, self.sink.pieces(), dead, receipts, metadata=self.spec.metadata
         )
 
     def key(self, n: int) -> str:
@@ -240,14 +240,14 @@ class World:
         )
         self.load()
 
-    def retry(self, times: int, wait: float = 0) -> None:
+    def set_retries(self, times: int, wait: float = 0) -> None:
         """Changes the number of retries, and the seconds between them."""
         block = {"retries": times, "retry_wait": timedelta(seconds=wait)}
         dagster = self.spec.dagster.model_copy(update=block)
         self.spec = self.spec.model_copy(update={"dagster": dagster})
         self.load()
 
-    def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
+    def run_batches(self, **config: Any) -> dg.ExecuteInProcessResult:
         """Runs a pipeline of micro-batches without a partition."""
         job = self.defs.resolve_job_def(job_name(self.spec))
         ops = {"ops": {"things": {"config": config}}} if config else {}
@@ -284,6 +284,6 @@ class World:
         return dict(materialization.metadata)
 
     def receipt_of(self, n: int) -> Any:
-        """Returns the receipt of the n-th window in the table; None without one."""
+        """Returns the receipt of the n-th hour in the table; None without one."""
         committed = self.sink.look(Window("things", hour(n), hour(n + 1)))
         return None if committed is None else committed.receipt

@@ -39,9 +39,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.bench.committed import KINDS as COMMITTED
+from tests.bench.committed import KINDS as WINDOW_SINKS
 from tests.bench.harness import picture, servers
-from tests.bench.harness.figures import Growth, Result, Said
+from tests.bench.harness.figures import Growth, PrintedResult, Result
 from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import page
 from tests.bench.harness.results import commit, keep, kept_commit, kept_result, stamp
@@ -50,7 +50,7 @@ from tests.bench.harness.side import ROOT
 from tests.bench.parts import customers
 from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
-from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS, LOOKUPS
+from tests.bench.parts.sides import COMPARISONS, LOOKUPS, SINK_COMPARISONS
 from tests.bench.parts.targets import Job
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -73,9 +73,9 @@ STEPS = (
 )
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
-IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)
+IN_SINKS = tuple(f"sinks.{name}" for name in SINK_COMPARISONS)
 IN_LOOKUPS = tuple(f"lookup.{name}" for name in LOOKUPS)
-WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {
+WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in WINDOW_SINKS} | {
     "windows.ledger": ("planning",)
 }
 COMMITTED_WINDOWS = 10_000
@@ -135,7 +135,7 @@ def run_comparison(world: World, part: str, options: argparse.Namespace) -> Resu
     """Measures one comparison of a shape, a sink or a lookup."""
     kind, stage = part.split(".")
     if part in IN_SINKS:
-        shape, full_messages, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
+        shape, full_messages, sides = SMALL, SINK_MESSAGES, SINK_COMPARISONS[stage]
     elif part in IN_LOOKUPS:
         shape, full_messages, sides = LOOKED_UP, LOOKED_UP.messages, LOOKUPS[stage]
     else:
@@ -176,7 +176,7 @@ def run_growth(world: World, part: str, options: argparse.Namespace) -> Growth:
     return Growth(**stamp(part, measure))
 
 
-def run_step(part: str) -> Said:
+def run_step(part: str) -> PrintedResult:
     """Runs the program of a step and returns its output."""
 
     def measure() -> dict[str, Any]:
@@ -197,7 +197,7 @@ def run_step(part: str) -> Said:
         done.check_returncode()
         return {"lines": tuple(done.stdout.splitlines())}
 
-    return Said(**stamp(part, measure))
+    return PrintedResult(**stamp(part, measure))
 
 
 def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
@@ -220,7 +220,7 @@ def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str
                 if part in GROWN
                 else run_step(part)
             )
-            if not isinstance(result, Said):
+            if not isinstance(result, PrintedResult):
                 broken_limits += find_broken_limits(result)
             if not options.quick:
                 keep(result)
@@ -240,7 +240,7 @@ def write_page() -> None:
             sinks,
             lookups,
             growths,
-            [result for part in (*STEPS, *WINDOWS) if (result := kept_result(part, Said))],
+            [result for part in (*STEPS, *WINDOWS) if (result := kept_result(part, PrintedResult))],
         ),
         encoding="utf-8",
     )

@@ -36,7 +36,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, encode_copy_rows
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
@@ -199,14 +199,16 @@ def main() -> None:
         octets = (
             HEAD
             + bytes(
-                copy_rows(stored_batch.append_column("_window", pa.repeat(window(0).key, BATCH)))
+                encode_copy_rows(
+                    stored_batch.append_column("_window", pa.repeat(window(0).key, BATCH))
+                )
             )
             * count
             + TAIL
         )
         began = time.perf_counter()
         for _ in range(count):
-            copy_rows(stored_batch)
+            encode_copy_rows(stored_batch)
         encoding = time.perf_counter() - began
         plain: list[float] = []
         ours: dict[int, list[tuple[float, float]]] = {1: [], 2: []}

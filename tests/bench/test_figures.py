@@ -21,9 +21,9 @@ from tests.bench.harness.figures import (
     Growth,
     Measured,
     Point,
+    PrintedResult,
     Result,
     Run,
-    Said,
     Spread,
     exponent,
     ratios,
@@ -35,7 +35,7 @@ from tests.bench.harness.side import FailedError, parquet_rows
 from tests.bench.orders import values
 from tests.bench.parts import customers
 from tests.bench.parts.growth import KINDS
-from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS, LOOKUPS
+from tests.bench.parts.sides import COMPARISONS, LOOKUPS, SINK_COMPARISONS
 from tests.bench.parts.targets import SINKS, Job, lines, looked_up, nowhere
 from windrow.ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
 
@@ -165,7 +165,7 @@ def test_a_page_has_every_result() -> None:
         {"sinks.delta": into, "sinks.csv": None},
         [result("lookup.sql", side("windrow", "lookup", 2.0), side("Flink SQL", "lookup", 8.0))],
         [grown(Point(10, 1.0, 1.0, 5.0), Point(100, 5.0, 1.0, 5.0))],
-        [Said("decode", "2026-01-05", "abc", "a machine", 3.0, ("a line",))],
+        [PrintedResult("decode", "2026-01-05", "abc", "a machine", 3.0, ("a line",))],
     )
     lines = text.splitlines()
     assert (
@@ -240,13 +240,13 @@ def test_types_are_told_in_peers_words() -> None:
     assert neutral_type(nested) == {"list": {"struct": {"a": "int", "b": {"list": "string"}}}}
 
 
-@pytest.mark.parametrize("sink", BESIDE_DECODING)
+@pytest.mark.parametrize("sink", SINK_COMPARISONS)
 def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
     """A sink is compared with the same program without a sink.
 
     A peer is compared with the same kind of target.
     """
-    ours, peer = BESIDE_DECODING[sink]
+    ours, peer = SINK_COMPARISONS[sink]
     assert ours.name == "windrow"
     assert ours.into is not nowhere
     assert (peer.into is nowhere) == (sink in SINKS)

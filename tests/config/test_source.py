@@ -156,16 +156,21 @@ FORTY_TWO = Given(((TopicPartition("a", 0), 42), (TopicPartition("a", 1), 300)))
 )
 def test_positions(folder: Path, start: str, position: Initializer) -> None:
     """Each position that Flink has can be written, with a rule for no answer."""
-    assert load(folder, "topic: a", f"start: {start}").source.origin("hourly").start == position
+    assert (
+        load(folder, "topic: a", f"start: {start}").source.for_planning("hourly").start == position
+    )
 
 
 def test_where_it_begins_unless_told(folder: Path) -> None:
     """Windows in time begin at their first label by default, and micro-batches at the
     log's start.
     """
-    assert load(folder, "topic: a").source.origin("hourly").start == AtLabel()
-    assert load(folder, "topic: a", window=BATCH).source.origin("batch").start == Earliest()
-    assert load(folder, "topic: a", "on_removed: drop").source.origin("hourly").on_removed == "drop"
+    assert load(folder, "topic: a").source.for_planning("hourly").start == AtLabel()
+    assert load(folder, "topic: a", window=BATCH).source.for_planning("batch").start == Earliest()
+    assert (
+        load(folder, "topic: a", "on_removed: drop").source.for_planning("hourly").on_removed
+        == "drop"
+    )
 
 
 START = (

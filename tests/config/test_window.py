@@ -98,7 +98,7 @@ def test_where_micro_batches_end(tmp_path: Path, stop: Any, position: Initialize
     """`window.stop` has the forms of `source.start`; both accept a section."""
     assert spec(tmp_path, grid="batch", stop=stop).stop == position
     begins = parse_spec(attributes({"grid": "batch"}, start=stop), tmp_path)
-    assert begins.source.origin("batch").start == position
+    assert begins.source.for_planning("batch").start == position
     assert begins.stop is None
 
 

@@ -490,7 +490,9 @@ class Struck(WordsDecoder):
 
     primary_key: tuple[str, ...] | None = None
 
-    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool = False) -> Struck:
+    def with_deletes(
+        self, primary_key: tuple[str, ...], *, keeps_unavailable: bool = False
+    ) -> Struck:
         return replace(self, primary_key=primary_key)
 
     def _decode_words(self, messages: pa.RecordBatch) -> Decoded:

@@ -289,7 +289,7 @@ def decoded(
     (folder / "models.py").write_text(MODELS)
     attributes = {"format": "json", "schema": "models.py:Order", "unknown": "keep", **decode}
     section = section_at(FORMATS[attributes["format"]]).model_validate(attributes)
-    decoder = make_decoder(section, folder, primary_key, keeps=True)
+    decoder = make_decoder(section, folder, primary_key, keeps_unavailable=True)
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.arrow_schema.names == ["id", "note", REST]

@@ -110,7 +110,10 @@ def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
         spec = load_spec(Path(name) / "defs.yaml")
         key = spec.sink.key
         decoder = make_decoder(
-            spec.decode, spec.folder, () if key is None else key.deletes, keeps=spec.sink.keeps
+            spec.decode,
+            spec.folder,
+            () if key is None else key.deletes,
+            keeps_unavailable=spec.sink.keeps_unavailable,
         )
         registry = spec.stated_registry
         if registry is not None and isinstance(decoder, UsesSchemas):

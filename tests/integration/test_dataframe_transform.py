@@ -27,7 +27,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import checkpoint
-from windrow.ingest.runner.spark.checkpoint import LOST_ROWS, counted_rows
+from windrow.ingest.runner.spark.checkpoint import LOST_ROWS, rows_of_counted_tries
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.testing.engine import LocalEngine
@@ -250,9 +250,9 @@ def test_rows_of_another_try(
     kept_rows = session.createDataFrame(
         [(0, None, None, 1), (0, "failed", 6, None)], columns
     ).localCheckpoint()
-    assert [row.id for row in function(counted_rows(kept_rows, [5, 6])).collect()] == [1]
+    assert [row.id for row in function(rows_of_counted_tries(kept_rows, [5, 6])).collect()] == [1]
     with pytest.raises(Exception, match=LOST_ROWS):
-        function(counted_rows(kept_rows, [5, 7])).collect()
+        function(rows_of_counted_tries(kept_rows, [5, 7])).collect()
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ class _Held:
 
     states: list[pa.Table]
     identity: str = "held"
-    repeats: bool = True
+    is_repeatable: bool = True
 
     def version(self) -> str:
         return str(len(self.states) - 1)

@@ -6,6 +6,7 @@ Kept files can do no harm.
 from __future__ import annotations
 
 import errno
+import fcntl
 import importlib
 import os
 import subprocess
@@ -356,6 +357,18 @@ SCRIPT = (
     "import sys; from windrow.ingest.native.calling import Compiled;"
     " print(Compiled('times').times(2), 'numba' in sys.modules)"
 )
+
+
+def test_kept_code_is_loaded_while_another_process_holds_the_lock(package: Path) -> None:
+    """A process that stands still with the folder's lock doesn't hold up those that only load."""
+    Compiled("times").keep()
+    (file,) = code_files(package)
+    lock_file = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        assert Compiled("times").times(2) == 7
+    finally:
+        os.close(lock_file)
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:

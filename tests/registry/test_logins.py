@@ -70,7 +70,10 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_clients_certificate(tmp_path: Path) -> None:
-    """A registry that asks for one gets it, by files beside the spec, before anything is asked."""
+    """A registry gets the client's certificate, from files beside the spec.
+
+    Without it, TLS fails before any HTTP request.
+    """
     for name in ("broker.pem", "broker.key.pem"):
         (tmp_path / name).write_bytes((TLS / name).read_bytes())
     with RegistryServer(tls=server_context(asks_clients=True)) as server:
@@ -191,9 +194,7 @@ def test_a_provider_of_tokens(
 
 
 def test_a_provider_that_refuses(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong secret is the settings' to fix, and asked once; a certificate that nobody trusts
-    gets no secret.
-    """
+    """A wrong secret is an error of the settings. An untrusted server is sent no secret."""
     monkeypatch.setenv("CLIENT_SECRET", "C4nary-wrong")
     registry = Registry("https://127.0.0.1:1", oauth=oidc(provider), retries=0)
     with pytest.raises(SpecError, match="refuses the login: invalid_client") as refused:
@@ -212,7 +213,7 @@ HOSTILE = {
         "it answered 302",
     ),
     "down": (Fault(503), "it answered 503"),
-    "another type": (Fault(200, b"<html>sign in</html>"), "ValueError"),
+    "a page": (Fault(200, b"<html>sign in</html>"), "ValueError"),
     "a list": (Fault(200, b'["access_token"]'), "Error"),
     "no token": (Fault(200, b"{}"), "ValidationError"),
     "an empty token": (Fault(200, b'{"access_token": ""}'), "ValidationError"),
@@ -250,7 +251,7 @@ def write_shared(folder: Path, registry: str) -> None:
 
 
 def test_a_provider_in_a_windrow_yaml(tmp_path: Path) -> None:
-    """The cluster's registry has the login, with files beside the spec; its commands run there."""
+    """The cluster's registry has the login, with files beside the spec. It may have commands."""
     oauth = (
         "{method: oidc, token_url: 'https://idp/token', client_id: me, client_secret: {file: s},"
         " ca: ca.pem}"
@@ -329,9 +330,9 @@ def test_a_spec_runs_no_program_and_names_no_provider(
     [
         (
             {"token": {"env": "T"}, "username": "me", "password": {"env": "P"}},
-            "registry.token: goes without password",
+            "registry.token: can't be combined with password",
         ),
-        ({"oauth": OAUTH, "token": {"env": "T"}}, "registry.oauth: goes without token"),
+        ({"oauth": OAUTH, "token": {"env": "T"}}, "registry.oauth: can't be combined with token"),
         ({"url": "http://r", "token": {"env": "T"}}, "would send the token unencrypted"),
         ({"url": "http://r", "oauth": OAUTH}, "would send the token unencrypted"),
         ({"token": "canary"}, "registry.token: is written out"),

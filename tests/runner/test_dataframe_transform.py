@@ -218,7 +218,7 @@ def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size:
 class Refusing:
     """A lookup service that refuses all keys."""
 
-    identity, repeats = "https://names", False
+    identity, is_repeatable = "https://names", False
 
     def open(self, _version: str, columns: pa.Schema) -> Ask:
         return lambda keys: Answers(columns.empty_table(), 1, {"it answered 422": keys})

@@ -195,7 +195,9 @@ def test_messages_with_fields_that_no_column_is_for(case: str, tmp_path: Path) -
     )
     messages = messages_with(values, keys or None)
     ignored = IgnoredFields()
-    ignored.add(messages, make_decoder(spec.decode, tmp_path, (), keeps=False).open()(messages))
+    ignored.add(
+        messages, make_decoder(spec.decode, tmp_path, (), keeps_unavailable=False).open()(messages)
+    )
     assert (ignored.messages, dict(ignored.fields)) == (count, fields)
 
 

@@ -166,7 +166,7 @@ def test_a_mangled_spec(text: str) -> None:
     if spec is not None:
         assert spec.sink_path()
         assert spec.state_url()
-        assert spec.source.origin(spec.window.grid)
+        assert spec.source.for_planning(spec.window.grid)
         assert repr(spec)
 
 

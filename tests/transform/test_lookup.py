@@ -292,7 +292,7 @@ def test_each_key_is_asked_for_once(
             return "counts"
 
         @property
-        def repeats(self) -> bool:
+        def is_repeatable(self) -> bool:
             return True
 
         def version(self) -> str:

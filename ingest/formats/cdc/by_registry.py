@@ -142,8 +142,10 @@ class RegistryChangeDecoder(ConfluentDecoder):
     def deletes_by(self) -> tuple[str, ...] | None:
         return self.payloads.change.primary_key
 
-    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> RegistryChangeDecoder:
-        change = self.payloads.change.with_deletes(primary_key, keeps=keeps)
+    def with_deletes(
+        self, primary_key: tuple[str, ...], *, keeps_unavailable: bool
+    ) -> RegistryChangeDecoder:
+        change = self.payloads.change.with_deletes(primary_key, keeps_unavailable=keeps_unavailable)
         return replace(self, payloads=replace(self.payloads, change=change))
 
 

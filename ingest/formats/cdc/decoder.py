@@ -55,8 +55,8 @@ class ChangeDecoder:
             are deleted, as in an append-only table. Then a deletion becomes a row with the
             deleted values.
         unavailable: what happens to values that a change left unchanged and that the
-            message doesn't have. None for `keep` if `keeps` is true, else for `dead`.
-        keeps: whether the table can keep its own values for unchanged values.
+            message doesn't have. None for `keep` if `keeps_unavailable` is true, else for `dead`.
+        keeps_unavailable: whether the table can keep its own values for unchanged values.
     """
 
     model: ModelReference
@@ -69,13 +69,13 @@ class ChangeDecoder:
     included: Included = EVERYTHING
     primary_key: tuple[str, ...] | None = None
     unavailable: Unavailable | None = None
-    keeps: bool = False
+    keeps_unavailable: bool = False
 
     @property
     def columns(self) -> Columns:
         columns = self.columns_of(load_model(self.model))
         self.included.check()
-        if self.unavailable == "keep" and not self.keeps:
+        if self.unavailable == "keep" and not self.keeps_unavailable:
             raise SpecError(
                 "decode.unavailable: keep needs a table whose rows can keep what a change leaves"
                 " alone, and this one can't",
@@ -106,8 +106,10 @@ class ChangeDecoder:
             lambda model: ChangeBatchDecoder(decoder, decoder.columns_of(model)),
         ).decode
 
-    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
-        return replace(self, primary_key=primary_key, keeps=keeps)
+    def with_deletes(
+        self, primary_key: tuple[str, ...], *, keeps_unavailable: bool
+    ) -> ChangeDecoder:
+        return replace(self, primary_key=primary_key, keeps_unavailable=keeps_unavailable)
 
     def metadata(self) -> ChangeMetadata:
         """Makes the decoder of the messages' metadata."""
@@ -180,7 +182,7 @@ class ChangeDecoder:
         return (
             None
             if not self.envelope.leaves_alone
-            else self.unavailable or ("keep" if self.keeps else "dead")
+            else self.unavailable or ("keep" if self.keeps_unavailable else "dead")
         )
 
     def columns_of(self, model: type[Any]) -> Columns:

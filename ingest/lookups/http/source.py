@@ -78,7 +78,7 @@ class HttpSource:
         return self.origin + self.target.partition("?")[0]
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         return False
 
     def version(self) -> str:

@@ -78,7 +78,7 @@ class SqlSource:
         return f"{url.drivername}://{host}{port}/{url.database}/{self.relation}"
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         return False
 
     def version(self) -> str:

@@ -32,7 +32,7 @@ _OF_ICEBERG = ("warehouse", "catalog")
 class TableSection(SourceSection):
     """A table. A window uses the version that the table has when the window first runs."""
 
-    repeats: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = True
 
     table: Annotated[Text, AfterValidator(check_location)] = Field(
         description=(

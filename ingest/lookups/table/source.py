@@ -54,7 +54,7 @@ class TableSource:
         return self.snapshots.identity
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         return True
 
     def version(self) -> str:

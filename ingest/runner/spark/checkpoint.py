@@ -55,7 +55,7 @@ from windrow.ingest.runner.spark.pyspark_internals import (
     active_in_thread,
     drop_checkpoint,
 )
-from windrow.ingest.runner.spark.worker import working
+from windrow.ingest.runner.spark.worker import prepared_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ last two are null, except in a split's last row.
 """
 
 _one_at_a_time = threading.RLock()
-"""Lock for the block of `columns_made_for`.
+"""Lock for the block of `columns_of_session`.
 
 The environment variable `CONNECT_MODE` is the whole process's, and the sessions of two threads
 may need different values.
@@ -120,7 +120,7 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def columns_made_for(session: SparkSession) -> Iterator[None]:
+def columns_of_session(session: SparkSession) -> Iterator[None]:
     """Makes `pyspark.sql.functions` work for this session in the block, with UTC as local zone.
 
     Only one thread can be in such a block; other threads wait.
@@ -157,7 +157,7 @@ def rows_kept(
 
     columns = [*_OWN_COLUMNS, *(pa.field(f.name, f.type) for f in work.columns)]
     _refuse_alike([f.name for f in columns])
-    schema = spark_columns(pa.schema(columns))
+    schema = spark_schema(pa.schema(columns))
     job = ReadJob(dump_task(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
     with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         reading = session.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
@@ -207,7 +207,7 @@ class ReadJob:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows of each split, and then one row with its result."""
-        with working():
+        with prepared_worker():
             for batch in batches:
                 for index in (
                     index for share in batch.column(0).to_pylist() for index in self.shares[share]
@@ -254,7 +254,7 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
     ]
 
 
-def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
+def rows_of_counted_tries(read: DataFrame, tries: Sequence[int]) -> DataFrame:
     """Returns the rows of the counted tries, without `_OWN_COLUMNS`.
 
     Spark may have kept another try at a split, because it ran a task twice or believed that an
@@ -310,7 +310,7 @@ def refuse_lost_rows(failed: BaseException) -> None:
         ) from failed
 
 
-def spark_columns(schema: pa.Schema) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
     """Returns the columns with Spark's types.
 
     Raises:

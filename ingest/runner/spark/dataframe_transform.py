@@ -38,13 +38,13 @@ from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Stages
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.checkpoint import (
-    columns_made_for,
-    counted_rows,
+    columns_of_session,
     refuse_lost_rows,
     row_loss_as_error,
     rows_kept,
+    rows_of_counted_tries,
     session_of_its_own,
-    spark_columns,
+    spark_schema,
     split_results,
 )
 from windrow.ingest.runner.spark.cluster import job_for_workers
@@ -57,7 +57,7 @@ from windrow.ingest.runner.spark.jobs import (
     is_gone,
 )
 from windrow.ingest.runner.spark.pyspark_internals import MISSING_MODULE, RAISED_ON_WORKER
-from windrow.ingest.runner.spark.worker import working
+from windrow.ingest.runner.spark.worker import prepared_worker
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.schema.user_code import FunctionReference, load_function
 
@@ -83,16 +83,16 @@ def transform_rows(
         spark: the session.
         work: the work on the window.
         splits: the splits of the window.
-        tasks: the largest number of Spark tasks that stage rows.
+        tasks: the smallest number of Spark tasks that read, and the largest number that stage.
     """
-    expected_schema = spark_columns(work.output_schema)
+    expected_schema = spark_schema(work.output_schema)
     with (
         session_of_its_own(spark) as session,
         rows_kept(session, work, splits, tasks) as read,
     ):
-        brought, tries = split_results(read, len(splits))
-        with row_loss_as_error(), columns_made_for(session):
-            counted = counted_rows(read, tries)
+        read_results, tries = split_results(read, len(splits))
+        with row_loss_as_error(), columns_of_session(session):
+            counted = rows_of_counted_tries(read, tries)
             result = _call_function(work.function, _rows(counted, work))
             _refuse_other_columns(work.function, result, expected_schema)
             rows = _struct(result, work)
@@ -100,10 +100,10 @@ def transform_rows(
                 session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits
             )
             in_order = _in_order(placed, work, min(tasks, len(splits)))
-        staged = _stage_rows(session, in_order, work, brought)
+        staged = _stage_rows(session, in_order, work, read_results)
     return [
         staged[index] if index in staged else work.stage(split_read, ())
-        for index, split_read in enumerate(brought)
+        for index, split_read in enumerate(read_results)
     ]
 
 
@@ -189,8 +189,9 @@ def _refuse_other_columns(
             f"The function {reference} of the spark step gives other columns than its schema has: "
             + "; ".join(problems),
             "spec",
-            "Have it give those of the step's schema (of a last step transform.schema; without"
-            " one, the columns that it is given) and the metadata columns; no row was committed.",
+            "Have it give the metadata columns and those of the step's schema: transform.schema is"
+            " the last step's. A step without a schema gives the columns that it was given. No row"
+            " was committed.",
         )
 
 
@@ -210,17 +211,18 @@ def _struct(result: DataFrame, work: DataFrameWork) -> DataFrame:
 def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> DataFrame:
     """Adds the deletes, which bypass the function, to the function's changes.
 
-    In a delete, all columns except the key and the metadata of its message are null.
+    In a delete, all columns except the key and the metadata of its message are null: the task
+    that read it has set them so. Columns that the step adds or retypes are null, too.
     """
     from pyspark.sql import functions as f  # imported here: it loads Spark
 
     types = {c.name: c.type for c in work.columns}
-    of_table = spark_columns(work.output_schema)
+    table_schema = spark_schema(work.output_schema)
     columns = [
         (
             _column(c.name)
             if types.get(c.name) == c.type
-            else f.lit(None).cast(of_table[c.name].dataType).alias(c.name)
+            else f.lit(None).cast(table_schema[c.name].dataType).alias(c.name)
         )
         for c in work.output_schema
     ]
@@ -365,7 +367,7 @@ class StageJob:
         expected_schema: the columns of the rows.
         position: see `ports.engine.DataFrameWork`.
         schema: see `SparkJob`.
-        shares: None, because the numbers in its input are indices of splits.
+        shares: None: each number in its input is the index of one split.
     """
 
     task: bytes
@@ -377,7 +379,7 @@ class StageJob:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages the rows, and yields one result per split. A split's rows come together."""
-        with working():
+        with prepared_worker():
             for index, pieces in groupby(_pieces(batches), key=itemgetter(0)):
                 rows = (self._rows(piece) for _, piece in pieces)
                 outcome = (
@@ -419,7 +421,7 @@ class StageJob:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.StructArray]]:
-    """Yields the pieces of batches that have one split, each with the split's index."""
+    """Cuts batches into pieces with rows of one split; yields each with the split's index."""
     for batch in batches:
         indices = batch.column(0).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]

@@ -43,7 +43,7 @@ from windrow.ingest.runner.spark.jobs import (
     waited_for,
 )
 from windrow.ingest.runner.spark.pyspark_internals import MEMORY_SIZE, range_splits
-from windrow.ingest.runner.spark.worker import working
+from windrow.ingest.runner.spark.worker import prepared_worker
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -164,7 +164,7 @@ class Job:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs one Spark task: each of its splits, one after the other."""
-        with working():
+        with prepared_worker():
             for batch in batches:
                 for index in (
                     index for share in batch.column(0).to_pylist() for index in self.shares[share]

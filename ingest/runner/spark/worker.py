@@ -43,7 +43,7 @@ _frozen = 0
 
 
 @contextmanager
-def working() -> Iterator[None]:
+def prepared_worker() -> Iterator[None]:
     """Prepares a worker's process for a Spark task, and cleans up after the task."""
     gc.set_threshold(_COLLECTED_AFTER)
     end_if_stale()

@@ -1,11 +1,12 @@
 r"""Encodes Arrow batches as rows of PostgreSQL's binary COPY, by pgpq; and reads rows back.
 
-No Python object is made for a value. pgpq doesn't check values. So this module refuses a value
-that its column can't hold, and names its row. PostgreSQL's own error would name no row.
+Encoding makes no Python object for a value. pgpq doesn't check values. So this module refuses a
+value that its column can't hold, and names its row. PostgreSQL's own error would name no row.
 
 Nested values are JSON in a `jsonb` column, encoded by whole columns:
 
-    struct, map, list  see `sinks.kit.columns.json_columns`; a key with NUL can't be a name
+    struct, map, list  see `sinks.kit.columns.json_columns`; a map that has a key with NUL
+                       is a list of its entries, since such a key can't be a name
     number             a number; a number that JSON lacks is a string: "NaN", "Infinity",
                        "-Infinity", "-0.0"
     bytes              a string that PostgreSQL reads as bytes: "\\x6869"
@@ -79,17 +80,17 @@ def _floats(plain: pa.Array) -> pa.Array:
 
 
 def _strings(array: pa.Array) -> pa.Array:
-    nul, texts = _with_nul(array), json_texts(array)
+    nul, texts = _has_nul(array), json_texts(array)
     if not pc.any(nul).as_py():
         return texts
     return pc.if_else(nul, concat_texts(f'{{"{_BYTES}":', _hexadecimal(array), "}"), texts)
 
 
-def _with_nul(array: pa.Array) -> pa.Array:
+def _has_nul(array: pa.Array) -> pa.Array:
     return pc.match_substring(array, "\0").fill_null(False)
 
 
-_ENCODER = JsonEncoder(_leaf, _with_nul)
+_ENCODER = JsonEncoder(leaf=_leaf, no_name=_has_nul)
 
 
 def _hexadecimal(array: pa.Array) -> pa.Array:
@@ -97,8 +98,8 @@ def _hexadecimal(array: pa.Array) -> pa.Array:
     offsets, octets = value_buffers(array)
     ends, digits = offsets.astype(np.int64), octets.data.hex().encode()
     valid = array.is_valid().buffers()[1] if array.null_count else None
-    places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
-    return concat_texts(r'"\\x', pa.Array.from_buffers(_TEXT, len(array), places), '"')
+    buffers = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
+    return concat_texts(r'"\\x', pa.Array.from_buffers(_TEXT, len(array), buffers), '"')
 
 
 # --------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ _FIRST_MICRO = -211_813_488_000_000_000 + MICROS
 """The bounds of PostgreSQL's calendar, which begins in 4713 BC. Arrow's timestamps end earlier."""
 
 
-def copy_rows(batch: pa.RecordBatch) -> bytes:
+def encode_copy_rows(batch: pa.RecordBatch) -> bytes:
     """Encodes a batch's rows, without COPY's header and trailer. The table must accept each row."""
     encoders: dict[str, Any] = {}
     columns, names = [], [str(number) for number in range(batch.num_columns)]
@@ -195,9 +196,9 @@ def _unstorable(name: str, array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
-        without = find_outside_calendar({name: array})
-        if without is not None:
-            yield without
+        misfit = find_outside_calendar({name: array})
+        if misfit is not None:
+            yield misfit
     elif pa.types.is_list(kind):
         for elements, problem in _unstorable(name, array.flatten()):
             yield (

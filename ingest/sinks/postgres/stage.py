@@ -36,7 +36,7 @@ from windrow.ingest.sinks.kit import (
     window_folder,
 )
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, find_unstorable
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, encode_copy_rows, find_unstorable
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, to_windrow_error
 
 _BLOCK = 1 << 20
@@ -115,7 +115,7 @@ class CopyWriter:
     def write(self, rows: pa.Table) -> None:
         self._columns = rows.schema.names
         for batch in rows.to_batches():
-            self._write(copy_rows(batch))
+            self._write(encode_copy_rows(batch))
 
     def end(self) -> None:
         self._write(TAIL)

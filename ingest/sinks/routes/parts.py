@@ -44,7 +44,9 @@ class TableRows(msgspec.Struct, frozen=True):
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
     """Returns the rows of one table, by the splits' ranges."""
     table_parts = (
-        (s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows
+        (s, msgspec.json.decode(committable, type=TableRows))
+        for s in staged
+        for committable in s.rows
     )
     return {
         (s.split.topic, s.split.partition, s.split.start, s.split.stop): part

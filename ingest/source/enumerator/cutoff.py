@@ -138,10 +138,11 @@ def confirmed_gone(
     return confirm(missing, look, pause)
 
 
-def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:
-    """Answers a question, and repeats it after a CutOffError.
+def repeat_while_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:
+    """Asks a question, and asks it again while it raises CutOffError, a few times.
 
-    A cut-off is believed only if every answer reports it, some time apart.
+    A broker may report a log that is too short for a moment. So the error counts only if every
+    answer has it, some time apart.
 
     Raises:
         CutOffError: the question raised it each time.

@@ -98,8 +98,8 @@ class LookupContract:
         with source.hold(version, 1) as held_version:
             (answers,) = self.ask_all(pickle.loads(pickle.dumps(source)), held_version, [1])  # noqa: S301
         assert _rows(answers) == [(1, "Ann")]
-        assert bool(version) or not source.repeats
-        if source.repeats:
+        assert bool(version) or not source.is_repeatable
+        if source.is_repeatable:
             (repeated,) = self.ask_all(source, version, [1])
             assert _rows(repeated) == _rows(answers)
 
@@ -108,7 +108,7 @@ class LookupContract:
         or is refused, and the new version gives the new rows. A version is refused if a column
         has another type than requested, because a cast would change values.
         """
-        if not source.repeats:
+        if not source.is_repeatable:
             return
         columns, version = self.columns(source), source.version()
         asks = [source.open(version, columns) for _ in range(2)]
@@ -129,7 +129,7 @@ class LookupContract:
         words = pickle.dumps(source)
         assert len(words) < 4096
         copy = pickle.loads(words)  # noqa: S301
-        assert (copy.identity, copy.repeats) == (source.identity, source.repeats)
+        assert (copy.identity, copy.is_repeatable) == (source.identity, source.is_repeatable)
         assert copy.schema().equals(source.schema())
         copied = self.ask_all(copy, copy.version(), [1, 2])
         assert list(map(_rows, copied)) == list(map(_rows, original))

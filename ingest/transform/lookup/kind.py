@@ -134,8 +134,8 @@ class LookupStepSection(StepSection):
         return self
 
     @property
-    def repeats(self) -> bool:
-        return self.from_.repeats
+    def is_repeatable(self) -> bool:
+        return self.from_.is_repeatable
 
     @property
     def makes_dead(self) -> str | None:
@@ -154,7 +154,7 @@ class LookupStepSection(StepSection):
             check_output(self.from_, self.from_.source(context.folder), "open"),
             self.on_miss,
             (column, order == "desc") if column else None,
-            context.setting,
+            context.setting_path,
         )
         if self.nearest is None:
             return Lookup(*arguments)

@@ -208,7 +208,7 @@ class LookupStep:
         try:
             return self._apply(decoded, messages)
         except RefusedError as error:
-            error.advice += PIN_ANEW if lookup.source.repeats else ""
+            error.advice += PIN_ANEW if lookup.source.is_repeatable else ""
             raise
 
     def _apply(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:

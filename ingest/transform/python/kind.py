@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PythonSection(StepSection):
     """A function over batches of rows."""
 
-    keeps = False
+    keeps_unavailable = False
 
     python: FunctionName = Field(
         description=(
@@ -39,7 +39,7 @@ class PythonSection(StepSection):
     )
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         return False
 
     @property
@@ -57,7 +57,7 @@ class PythonSection(StepSection):
         step = Python(
             FunctionReference(self.python, context.folder),
             model,
-            context.setting,
+            context.setting_path,
             tuple(context.metadata.items()),
             context.primary_key,
             context.versioned,

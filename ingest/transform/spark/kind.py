@@ -17,7 +17,7 @@ class SparkSection(StepSection):
     `runner.dataframe_transform` calls the function.
     """
 
-    keeps = False
+    keeps_unavailable = False
 
     spark: FunctionName = Field(
         description=(
@@ -38,5 +38,5 @@ class SparkSection(StepSection):
     )
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         return False

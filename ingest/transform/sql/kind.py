@@ -28,7 +28,7 @@ class SqlSection(StepSection):
 
         return Sql(
             self.sql,
-            context.setting,
+            context.setting_path,
             tuple(context.metadata.items()),
             context.primary_key,
             context.versioned,

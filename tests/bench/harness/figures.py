@@ -114,7 +114,7 @@ class Growth(msgspec.Struct, frozen=True):
     left_out: tuple[int, ...] = ()
 
 
-class Said(msgspec.Struct, frozen=True):
+class PrintedResult(msgspec.Struct, frozen=True):
     """The printed lines of a measured step."""
 
     part: str

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.bench.harness.figures import Growth, Measured, Result, Said, Spread, exponent, ratios
+from tests.bench.harness.figures import (
+    Growth,
+    Measured,
+    PrintedResult,
+    Result,
+    Spread,
+    exponent,
+    ratios,
+)
 
 HEAD = """\
 # Benchmark
@@ -187,7 +195,7 @@ def growth(result: Growth) -> list[str]:
     return [*lines, "", steepest + left_out, ""]
 
 
-def origin_of(result: Result | Growth | Said) -> str:
+def origin_of(result: Result | Growth | PrintedResult) -> str:
     """Returns the date and the commit of a result."""
     return f"on {result.date}, of commit {result.commit}"
 
@@ -197,7 +205,7 @@ def page(
     sinks: Mapping[str, Result | None],
     lookups: Sequence[Result],
     growths: Sequence[Growth],
-    steps: Sequence[Said],
+    steps: Sequence[PrintedResult],
 ) -> str:
     """Returns the whole page.
 

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from tests.bench.harness.figures import Growth, Result, Said
+from tests.bench.harness.figures import Growth, PrintedResult, Result
 from tests.bench.harness.side import ROOT
 
 KEPT = ROOT / "docs" / "benchmark"
-Kind = Result | Growth | Said
-T = TypeVar("T", Result, Growth, Said)
+Kind = Result | Growth | PrintedResult
+T = TypeVar("T", Result, Growth, PrintedResult)
 
 
 def keep(result: Kind) -> None:

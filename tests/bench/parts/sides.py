@@ -379,7 +379,7 @@ def _beside_decoding(noun: str, into: Into) -> tuple[Side, ...]:
     return windrow("table", f"into {noun}", into), windrow("rules", "decoding and validation alone")
 
 
-BESIDE_DECODING = {name: _beside_decoding(noun, into) for name, (noun, into) in SINKS.items()} | {
+SINK_COMPARISONS = {name: _beside_decoding(noun, into) for name, (noun, into) in SINKS.items()} | {
     "kafka-flink": (
         windrow("table", "into a Kafka topic", kafka),
         flink_exactly_once("into a Kafka topic, exactly once"),

@@ -1,14 +1,14 @@
 """Events that Debezium wrote, in Avro with the schemas of a registry and in JSON.
 
 Debezium 3.6.1 read a table of PostgreSQL 15 (pgoutput) in its embedded engine, once for each
-mode: a snapshot, inserts with infinite timestamps, updates of values, of a key and beside a
-large value (TOAST), deletions, a logical message, ALTER TABLE with added, dropped and widened
-columns, and TRUNCATE. `AvroData` of Apicurio's converter (2.6.13), a fork of Confluent's, made
-the Avro schemas and values, and Avro's GenericDatumWriter (1.12.0) the bytes. Connect's
-JsonConverter (4.3.0) without schemas wrote the same events in JSON. The magic byte and the ids
-1, 2, ... before the bytes are Confluent's wire format.
+`time.precision.mode`. Each recording has a snapshot, inserts with infinite timestamps, updates of
+values, of a key and beside a large value (TOAST), deletions, a logical message, ALTER TABLE with
+added, dropped and widened columns, and TRUNCATE. `AvroData` of Apicurio's converter (2.6.13), a
+fork of Confluent's, made the Avro schemas and values, and Avro's GenericDatumWriter (1.12.0) the
+bytes. Connect's JsonConverter (4.3.0) without schemas wrote the same events in JSON. The magic byte
+and the ids 1, 2, ... before the bytes are Confluent's wire format.
 
-A line of `recorded.jsonl` is a mode with its schemas, or an event of the mode.
+A line of `recorded.jsonl` is a mode with its schemas, or an event of its recording.
 
 `flattened.jsonl` has the events of the table in the mode `adaptive` once more, behind
 ExtractNewRecordState (3.6.1), for three of its modes of deletions. Some lines also have the
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Recording:
-    """Events of a mode of the connector, in their order."""
+    """Events of a mode of the connector or of ExtractNewRecordState, in their order."""
 
     registry: FixedRegistry
     events: list[Event]

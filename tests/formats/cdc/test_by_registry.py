@@ -34,7 +34,7 @@ def by_registry(
     registry: FixedRegistry,
     primary_key: tuple[str, ...] = (),
     *,
-    keeps: bool = False,
+    keeps_unavailable: bool = False,
     **decode: Any,
 ) -> Decoder:
     """Returns the decoder of a `decode` section that asks a registry."""
@@ -42,7 +42,7 @@ def by_registry(
     section = section_at(FORMATS[name]).model_validate(
         {"format": name, "schema": f"models.py:{model}", **decode}
     )
-    decoder: Any = make_decoder(section, HERE, primary_key, keeps=keeps)
+    decoder: Any = make_decoder(section, HERE, primary_key, keeps_unavailable=keeps_unavailable)
     asking: Decoder = decoder.asking(registry)
     return asking
 
@@ -90,11 +90,13 @@ def outcome(decoder: Decoder, values: list[bytes | None]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("primary_key", [(), ("id",)], ids=["growing", "keyed"])
 def test_recorded_events_say_the_same_in_each_form(
-    primary_key: tuple[str, ...], keeps: bool
+    primary_key: tuple[str, ...], keeps_unavailable: bool
 ) -> None:
     """Debezium's own events have the same rows, deletes, reasons and counts in each form."""
     events = RECORDING.events
-    avro_decoder = by_registry("Recorded", RECORDING.registry, primary_key, keeps=keeps)
+    avro_decoder = by_registry(
+        "Recorded", RECORDING.registry, primary_key, keeps_unavailable=keeps_unavailable
+    )
     section = {"format": "debezium-json", "schema": "models.py:Recorded"}
     in_json = make_decoder(
         section_at(FORMATS["debezium-json"]).model_validate(
@@ -102,21 +104,21 @@ def test_recorded_events_say_the_same_in_each_form(
         ),
         HERE,
         primary_key,
-        keeps=keeps,
+        keeps_unavailable=keeps_unavailable,
     )
     framed_json = decoder_of(
         "debezium-json-schema-confluent", "Recorded", primary_key, decimal_format="base64"
     )
     by_avro = outcome(avro_decoder, [event.value for event in events])
     assert by_avro == outcome(in_json, [event.json for event in events])
-    if not keeps:
+    if not keeps_unavailable:
         values = [None if event.json is None else framed(9, event.json) for event in events]
         assert by_avro == outcome(framed_json, values)
     rows, deletes, reasons, _, dropped, filtered = by_avro
     assert (dropped, filtered) == (3, 4)
     assert {reason for (_, _, reason), _ in reasons} == (
         {"truncate", "out_of_range"}
-        if keeps and primary_key
+        if keeps_unavailable and primary_key
         else {"truncate", "out_of_range", "unavailable"}
     )
     assert len(deletes) == (3 if primary_key else 0)
@@ -178,7 +180,7 @@ def test_schemas_that_change_within_a_window() -> None:
 def test_a_tombstone_deletes_by_a_key_of_the_registry() -> None:
     """A message without a value deletes the row of its key, which names a schema, too."""
     key = {"format": "avro-confluent", "fields": ["id"]}
-    decoder = by_registry("Recorded", RECORDING.registry, ("id",), key=key, keeps=True)
+    decoder = by_registry("Recorded", RECORDING.registry, ("id",), key=key, keeps_unavailable=True)
     events = [event for event in RECORDING.events if event.topic == "shop.public.customers"]
     decoded = decoder.open()(
         messages_with(

@@ -438,7 +438,7 @@ def make_keeping(**decode: Any) -> Decoder:
     section = section_at(FORMATS["debezium-json"]).model_validate(
         {"format": "debezium-json", "schema": "models.py:Part", **decode}
     )
-    return make_decoder(section, HERE, ("id", "part"), keeps=True)
+    return make_decoder(section, HERE, ("id", "part"), keeps_unavailable=True)
 
 
 def test_a_value_that_must_be_there_is_never_none() -> None:

@@ -32,8 +32,8 @@ def test_doctor_makes_nothing(lake: Stage) -> None:
     assert not (lake.folder / "lake").exists()
 
 
-def test_a_new_column_comes_with_its_first_rows(lake: Stage) -> None:
-    """Doctor announces a new column. Older rows have nulls, and every checksum stays the same."""
+def test_doctor_announces_a_new_column(lake: Stage) -> None:
+    """Doctor names the column that the next rows would add to a table with rows."""
     lake.json("run", lake.spec, "--window", hour(0))
     schema = lake.folder / "schema.py"
     schema.write_text(
@@ -106,7 +106,7 @@ def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.Monk
     assert "pip install 'windrow-ingest[iceberg]'" in str(error)
 
 
-def test_two_spellings_of_a_secret_are_one_table() -> None:
+def test_two_passwords_are_one_table() -> None:
     """A changed password doesn't change a table's identity, and isn't part of it."""
     from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 

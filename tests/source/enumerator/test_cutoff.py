@@ -19,7 +19,7 @@ from windrow.ingest.source.enumerator.cutoff import (
     cut_off_error,
     describe_cutoff,
     refuse_cut_off,
-    unless_cut_off,
+    repeat_while_cut_off,
 )
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -222,7 +222,7 @@ def test_a_question_is_repeated_until_each_answer_says_cut_off(failures: int, wa
 
     if failures == 3:
         with pytest.raises(CutOffError):
-            unless_cut_off(question, pauses.append)
+            repeat_while_cut_off(question, pauses.append)
     else:
-        assert unless_cut_off(question, pauses.append) == "answer"
+        assert repeat_while_cut_off(question, pauses.append) == "answer"
     assert (answers, pauses) == ([], [1.5] * waited)
