@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tests.integration.harness import HERE, PipelineSetup, hour, millis, read_visible, verdict
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
@@ -27,13 +28,17 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import checkpoint
-from windrow.ingest.runner.spark.checkpoint import LOST_ROWS, rows_of_counted_tries
+from windrow.ingest.runner.spark.checkpoint import (
+    LOST_ROWS,
+    rows_of_counted_tries,
+    session_of_its_own,
+)
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.testing.engine import LocalEngine
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
@@ -401,6 +406,19 @@ def test_a_server_that_is_killed_while_the_function_asks_it(
         ):
             run_window(assemble(setup.spec(), SparkEngine(spark.session)), setup)
     assert not table(setup)
+
+
+def test_the_active_session_stays_the_users(spark: SparkSession) -> None:
+    """After windrow's work in a session of its own, the thread's active session is the user's.
+
+    Spark finds the data sources that the user has registered in the active session only.
+    """
+    spark.createDataFrame([], "nothing int")
+    with suppress(SpecError), session_of_its_own(spark) as session:
+        session.createDataFrame([], "nothing int")
+        assert SparkSession.getActiveSession() is session
+        raise SpecError("The user's function fails", "spec", "Mend it.")
+    assert SparkSession.getActiveSession() is spark
 
 
 def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None:

@@ -107,7 +107,13 @@ doesn't match that.
 
 @contextmanager
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
-    """Opens a new session beside `spark`. Its settings and temporary views aren't shared."""
+    """Opens a new session beside `spark`. Its settings and temporary views aren't shared.
+
+    The thread's active session is the same after the block as before it.
+    """
+    from pyspark.sql import SparkSession  # imported here: it loads Spark
+
+    active = SparkSession.getActiveSession() or spark
     with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
         session = another_session(spark) if is_connected(spark) else spark.newSession()
         for name, value in SETTINGS.items():
@@ -117,6 +123,11 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     finally:
         if is_connected(session):  # otherwise stopping the session would stop this process's Spark
             end_session(session)
+        else:
+            with suppress(Exception):  # Spark may be gone
+                # Each session becomes the active one when it makes a DataFrame of given rows.
+                # Spark looks up the sinks of DataFrames in the active session.
+                active.createDataFrame([], "nothing int")
 
 
 @contextmanager
