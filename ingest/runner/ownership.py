@@ -479,9 +479,7 @@ def _lacking_text(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
 
     If the sink writes to several tables, the text doesn't say which one: `windrow verify` does.
     """
-    which = {"table": "A table of the routes to"}.get(
-        pipeline.sink.capabilities.atomic, "The table"
-    )
+    which = "A table of the routes to" if isinstance(pipeline.sink, TableGroup) else "The table"
     return f"{which} {pipeline.sink.identity} lacks {_windows_text(missing_windows)}"
 
 

@@ -45,7 +45,7 @@ from windrow.ingest.model.boundary import Boundary, instant
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Committed, Counts, Receipt, Staged
 from windrow.ingest.model.source import selection_text, selects
-from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
+from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, TableGroup, Unknown
 from windrow.ingest.runner.accounting import (
     describe_losses,
     find_unanswered,
@@ -384,7 +384,7 @@ def _begin(
     present_windows = [
         window for window, latest_commit in latest_commits.items() if latest_commit is not None
     ]
-    several = pipeline.sink.capabilities.atomic == "table"
+    several = isinstance(pipeline.sink, TableGroup)
     complete_windows = pipeline.sink.committed(present_windows) if several else present_windows
     generations = {
         window: _generation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -126,6 +127,23 @@ def test_one_row_of_each_name(make_setup: Any, on_spark: Any) -> None:
     assert not [finding for finding in verification.findings if finding.level == "wrong"]
     assert run_window(pipeline, setup).recovered
     assert run_window(pipeline, setup, 2).committed.receipt.counts.rows == 1
+
+
+def test_its_rows_go_into_several_tables_of_one_database(make_setup: Any, on_spark: Any) -> None:
+    """A function's rows are divided among tables that show a window at once, and replayed."""
+    setup = make_setup("latest")
+    database = setup.folder / "things.sqlite"
+    tables = {name: {"kind": "sqlite", "path": str(database), "table": name} for name in "ab"}
+    route = {"values": ["n0", "n1"], "sink": tables["a"]}
+    sink = {"kind": "routes", "by": "column", "name": "name", "tables": [route]}
+    spec = setup.spec().model_copy(update={"sink": _sink({**sink, "other": tables["b"]})})
+    pipeline = assemble(spec, on_spark(setup).engine)
+    run_window(pipeline, setup)
+    again = run(pipeline, setup.window(1), Request("again", replace=True))
+    assert again.committed.receipt.counts.rows == 3
+    with closing(sqlite3.connect(database)) as connection:
+        rows = [set(connection.execute(f"SELECT id, name FROM {name}")) for name in "ab"]
+    assert rows == [{(7, "n1"), (9, "n0")}, {(8, "n2")}]
 
 
 def test_event_times_are_those_of_the_rows_that_it_is_given(
@@ -453,19 +471,19 @@ def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
     setup = make_setup("latest")
     sink_section = {"kind": "kafka", "topic": "elsewhere", "staging": str(setup.folder / "staged")}
     with pytest.raises(SpecError, match="needs a table that shows a window as a whole"):
-        assemble(setup.spec().model_copy(update={"sink": _sink(setup, sink_section)}))
+        assemble(setup.spec().model_copy(update={"sink": _sink(sink_section)}))
     pipeline = on_spark(setup)
     run_window(pipeline, setup)
     with pytest.raises(SpecError, match=r"can't be replayed: .* takes all rows of a window"):
         replay_dead_letters(pipeline, setup.window(1), DeadReplayRequest("test"))
 
 
-def _sink(setup: PipelineSetup, sink_section: dict[str, Any]) -> Any:
-    """Returns the section of a Kafka sink."""
+def _sink(sink_section: dict[str, Any]) -> Any:
+    """Returns the section of a sink."""
     from windrow.ingest.settings.kinds import section_at
     from windrow.ingest.sinks.kinds import KINDS
 
-    return section_at(KINDS["kafka"]).model_validate(sink_section)
+    return section_at(KINDS[sink_section["kind"]]).model_validate(sink_section)
 
 
 RUN = ("run", "--window", "2026-01-05T01:00:00Z")

@@ -131,12 +131,16 @@ class RoutedSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The promises of this sink: a window may become visible in one table after the other.
+        """The promises of this sink.
 
-        Tables of one database promise no more, although they become visible together.
+        A window becomes visible in all tables of one database at once, otherwise in one table
+        after the other.
         """
         keyed = any(self._router.keyed or ())
-        return Capabilities(atomic="table", mode="changes" if keyed else "append")
+        return Capabilities(
+            atomic="table" if find_transaction(self._all_sinks) is None else "window",
+            mode="changes" if keyed else "append",
+        )
 
     def is_at(self, identity: str) -> bool:
         return self._default_sink.is_at(identity)
