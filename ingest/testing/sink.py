@@ -264,6 +264,9 @@ class MemoryState:
             rows = rows | {key: (*stay, *decode_tables(change.staged))}
             if change.receipt is not None:
                 receipts = receipts | {key: (version, change.receipt)}
+        for expired in change.expired:
+            rows = rows | {expired.window.key: ()}
+            receipts = receipts | {expired.window.key: (version, expired)}
         return self._store.swap(
             content,
             MemoryContent(

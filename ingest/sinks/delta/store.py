@@ -328,10 +328,13 @@ class DeltaState(KeyedState):
                 receipt, writing = self._merge(receipt, change.staged, evolution)
             removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
             self.refuse_append_only("this commit", None if removes_files else writing.parts)
-        if change.joined:
+        if change.joined or change.expired:
             refuse_unsupported(store.location, self._table, rewrites=False)
-            writing = Writing(self._join_actions(change))
-        page = self.put_page(receipt, change.notes, self.version + 1)
+            expired_parts = {expired.window.key for expired in change.expired}
+            self.refuse_append_only("this commit", expired_parts)
+            writing = Writing(self._join_actions(change), None, expired_parts)
+        receipts = change.expired if receipt is None else (receipt,)
+        page = self.put_page(receipts, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
         reply = tables.try_change(
@@ -363,7 +366,7 @@ class DeltaState(KeyedState):
         schema = schema_after(table.schema(), evolution) if evolution.changes else None
         receipt = change.receipt  # None if dead letters expire
         may_repeat = change.replaces and schema is None
-        if may_repeat and receipt and receipt.expired_at is None and self._has_rows(receipt):
+        if may_repeat and receipt and self._has_rows(receipt):
             # The rows are the same, so the files are marked as no change of data for readers
             # that read the table as a stream.
             older = [file for file in tables.data_files(table) if file.part == key]

@@ -404,7 +404,7 @@ class FilesState(PagedState):
         key = "" if change.window is None else change.window.key
         stay = [] if change.replaces else self.row_files([key])
         files = (*stay, *self._store.staged.decode_committables(change.staged))
-        return self.put_page(change.receipt, change.notes, number, files)
+        return self.put_page(change.receipts, change.notes, number, files)
 
     def _lines_after(self, change: TableChange, number: int) -> dict[str, FilesLine]:
         """Returns the changed lines of windows whose files are joined."""

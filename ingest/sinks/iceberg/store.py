@@ -515,6 +515,8 @@ class IcebergState(KeyedState):
             added = [data_file(self.table, f, Record(key, *f.partition)) for f in files]
             replaced = self._own_files(key) if change.replaces else []
             removed = [task.file for task in replaced]
+        for expired in change.expired:
+            removed += [task.file for task in self._own_files(expired.window.key)]
         for one_join in change.joined:
             old_files = [self._joinable[path].file for path in one_join.replaced]
             new_files = self.staged.decode_committables(one_join.staged)
@@ -522,7 +524,8 @@ class IcebergState(KeyedState):
             added += [data_file(self.table, f, old_files[0].partition) for f in new_files]
 
         def page(snapshot: int) -> str:
-            return self.put_page(receipt, change.notes, snapshot)
+            receipts = change.expired if receipt is None else (receipt,)
+            return self.put_page(receipts, change.notes, snapshot)
 
         summary = _describe_location(receipt)
         ready.change(added, removed, summary, page, same_rows=bool(change.joined))

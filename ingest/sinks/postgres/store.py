@@ -218,6 +218,8 @@ class PostgresState(BoundTable):
         """Writes a change in the transaction; returns the receipt with the counts of a merge."""
         for name, value in change.notes.items():
             self.put_note(name, value)
+        for expiry in change.expiries():
+            self.write(expiry)
         if change.window is None:
             return None
         columns, keyed = self.target.columns, self._store.keyed

@@ -474,6 +474,8 @@ class SqliteState:
 
     def write(self, change: TableChange) -> None:
         execute, version = self._database.execute, self.version + 1
+        for expiry in change.expiries():
+            self.write(expiry)
         if change.columns is not None:
             self._take_columns(change.columns)
         if change.window is not None:

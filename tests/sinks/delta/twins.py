@@ -31,7 +31,7 @@ def appends_by_path(sink: Any) -> None:
         )
         window = pa.field("_window", pa.string(), nullable=False)
         rows = rows.append_column(window, [[receipt.window.key] * rows.num_rows])
-        page = state.put_page(receipt, {}, state.version + 1)
+        page = state.put_page([receipt], {}, state.version + 1)
         apps = CommitProperties(app_transactions=[Transaction(PAGES_APP, int(page, 16))])
         write_deltalake(sink.uri, rows, mode="append", commit_properties=apps)
         return Written(None, receipt)

@@ -232,7 +232,7 @@ class _Tries:
 
 def _put(state: Puttable, change: Any) -> Answer:
     """Puts a change. A change with a receipt has crash points around it."""
-    if not isinstance(change, TableChange) or change.receipt is None:
+    if not isinstance(change, TableChange) or not change.receipts:
         return state.put(change)
     crash_point("commit.before")
     reply = state.put(change)

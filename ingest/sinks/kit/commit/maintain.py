@@ -58,6 +58,9 @@ LEASE_TIME = timedelta(minutes=15)
 JOINS_PER_COMMIT = 16
 """The most new files of one commit."""
 
+EXPIRED_PER_COMMIT = 500
+"""The most windows whose rows one commit removes."""
+
 
 def maintain(store: TableStore, settings: Maintenance, *, dry_run: bool) -> Maintained:
     """Maintains a table (`ports.sink.Sink.maintain`).
@@ -72,7 +75,7 @@ def maintain(store: TableStore, settings: Maintenance, *, dry_run: bool) -> Main
 
 
 def _expire_rows(store: TableStore, settings: Maintenance, *, dry_run: bool) -> int:
-    """Removes the rows of old windows, a window at a time, the oldest first.
+    """Removes the rows of old windows, some windows in each commit, the oldest first.
 
     Returns:
         The number of rows.
@@ -86,7 +89,11 @@ def _expire_rows(store: TableStore, settings: Maintenance, *, dry_run: bool) -> 
     if dry_run or not old:
         return sum(receipt.table_rows for receipt in old)
     with _Lease(store).hold() as lease:
-        return sum(lease.expire_rows(receipt.window.key, kept_since) for receipt in old)
+        keys = [receipt.window.key for receipt in old]
+        return sum(
+            lease.expire_rows(keys[first : first + EXPIRED_PER_COMMIT], kept_since)
+            for first in range(0, len(keys), EXPIRED_PER_COMMIT)
+        )
 
 
 def _old_receipts(
@@ -250,20 +257,18 @@ class _Lease:
         self.put(change)
         return len(expired)
 
-    def expire_rows(self, key: str, kept_since: datetime) -> int:
-        """Commits the removal of a window's rows; returns their number.
+    def expire_rows(self, keys: Sequence[str], kept_since: datetime) -> int:
+        """Commits the removal of the rows of windows; returns the number of rows.
 
-        They stay if the window was committed meanwhile, and isn't old any more.
+        The rows of a window stay if it was committed meanwhile, and isn't old any more.
         """
         old: Sequence[Receipt] = ()
 
         def change(state: TableState) -> TableChange:
             nonlocal old
-            old = _old_receipts(state, [key], kept_since)
-            if not old:
-                return TableChange()
-            expired = old[0].without_rows(datetime.now(UTC))
-            return TableChange(window=expired.window, replaces=True, receipt=expired)
+            old = _old_receipts(state, keys, kept_since)
+            expired_at = datetime.now(UTC)
+            return TableChange(expired=tuple(r.without_rows(expired_at) for r in old))
 
         self.put(change)
         return sum(receipt.table_rows for receipt in old)

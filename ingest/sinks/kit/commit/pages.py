@@ -379,21 +379,22 @@ class PagedState:
         stored_receipts.restore(self.folder, window, named, text, dry_run=dry_run)
 
     def put_page(
-        self, receipt: Receipt | None, notes: Mapping[str, int], version: int, *more: object
+        self, receipts: Sequence[Receipt], notes: Mapping[str, int], version: int, *more: object
     ) -> str:
-        """Writes the file of a commit's receipt, then its page; returns the page's name.
+        """Writes the files of a commit's receipts, then its page; returns the page's name.
 
         Args:
-            receipt: the receipt; None if the commit has only notes.
+            receipts: the receipts; none if the commit has only notes.
             notes: the notes.
             version: the version of the table that the commit makes.
-            more: further fields of the window's line.
+            more: further fields of the windows' lines.
         """
-        page = Page(notes=dict(notes))
-        if receipt is not None:
+        lines, covered = dict[str, PageLine](), list[Covered]()
+        for receipt in receipts:
             named = stored_receipts.write(self.folder, receipt)
-            line = self.line(named.generation, named.digest, version, *more)
-            page = page_of({receipt.window.key: line}, notes, covered_ranges(receipt.plan))
+            lines[receipt.window.key] = self.line(named.generation, named.digest, version, *more)
+            covered += covered_ranges(receipt.plan)
+        page = page_of(lines, notes, covered)
         return self._page_files.write(self.folder, self.pages, page)
 
 

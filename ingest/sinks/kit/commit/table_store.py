@@ -75,6 +75,7 @@ class TableChange(msgspec.Struct, frozen=True):
         columns: the table's columns as the staged rows need them; None if there are no rows.
         joined: files that are replaced by files with the same rows. Such a change has no window.
         expired_snapshots: the ids of the snapshots that are removed from the table's history.
+        expired: the new receipts of windows whose rows are removed because of their age.
     """
 
     window: Window | None = None
@@ -85,6 +86,17 @@ class TableChange(msgspec.Struct, frozen=True):
     columns: pa.Schema | None = None
     joined: tuple[JoinedFiles, ...] = ()
     expired_snapshots: tuple[int, ...] = ()
+    expired: tuple[Receipt, ...] = ()
+
+    @property
+    def receipts(self) -> Sequence[Receipt]:
+        """All receipts of the commit, as they were proposed."""
+        return self.expired if self.receipt is None else (self.receipt,)
+
+    def expiries(self) -> Iterator[TableChange]:
+        """Yields the same removals of rows as changes of one window each."""
+        for receipt in self.expired:
+            yield TableChange(window=receipt.window, replaces=True, receipt=receipt)
 
 
 class Written(msgspec.Struct, frozen=True):

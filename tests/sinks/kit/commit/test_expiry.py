@@ -19,8 +19,10 @@ from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.grid import BATCH, batch_at
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import AlreadyDone, Done, Maintained, Maintenance
+from windrow.ingest.sinks.kit.commit import maintain
 from windrow.ingest.sinks.kit.commit.maintain import LEASE_TIME
 from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange
 from windrow.ingest.testing.contracts.commit_hooks import on_put
@@ -110,10 +112,13 @@ def test_rows_of_old_windows_go(world: SinkWorld, sink: Any) -> None:
 @in_each_kind
 @pytest.mark.parametrize("arrives", [False, True])
 @pytest.mark.parametrize("number", range(4))
-def test_a_kill_at_any_step(world: SinkWorld, sink: Any, number: int, *, arrives: bool) -> None:
+def test_a_kill_at_any_step(
+    world: SinkWorld, sink: Any, number: int, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
     """After a kill before or after any commit, each window has its rows or an expired receipt, and
     the next maintenance ends the work.
     """
+    monkeypatch.setattr(maintain, "EXPIRED_PER_COMMIT", 1)
     before, puts = [c.receipt for c in sink.receipts()], list[TableChange]()
 
     def die(state: Any, change: TableChange) -> Answer:
@@ -177,6 +182,22 @@ def test_a_micro_batch_that_is_replayed_meanwhile_stays(
     assert findings(world.reopen(sink)) == []
 
 
+@pytest.mark.some(3)
+@in_each_kind
+def test_several_windows_go_by_one_commit(sink: Any) -> None:
+    """The first maintenance of a table with years of windows doesn't make a commit for each."""
+    puts: list[list[Window]] = []
+
+    def note(state: Any, change: TableChange) -> Answer:
+        puts.append([receipt.window for receipt in change.expired])
+        answer: Answer = state.put(change)
+        return answer
+
+    on_put(sink, note)
+    sink.maintain(limits())
+    assert puts == [[], OLD, []], "the lease, both windows, the end of the lease"
+
+
 @pytest.mark.parametrize("kind", ["delta", "files", "iceberg"])
 def test_two_do_not_meet(world: SinkWorld, sink: Any) -> None:
     """While rows expire, another maintenance is refused."""
@@ -184,7 +205,7 @@ def test_two_do_not_meet(world: SinkWorld, sink: Any) -> None:
 
     def meet(state: Any, change: TableChange) -> Answer:
         puts.append(change)
-        if change.receipt is not None:
+        if change.expired:
             with pytest.raises(RefusedError, match="another process maintains the table"):
                 world.reopen(sink).maintain(limits())
         answer: Answer = state.put(change)
@@ -192,4 +213,4 @@ def test_two_do_not_meet(world: SinkWorld, sink: Any) -> None:
 
     on_put(sink, meet)
     sink.maintain(limits())
-    assert [change.window for change in puts] == [None, *OLD, None]
+    assert [len(change.expired) for change in puts] == [0, len(OLD), 0]
