@@ -65,7 +65,7 @@ def test_an_interrupted_step_is_not_begun_again(
             raise dg.DagsterExecutionInterruptedError
 
     run: Callable[[], dg.ExecuteInProcessResult] = (
-        world.batches if grid == "batch" else lambda: world.run(0)
+        world.run_batches if grid == "batch" else lambda: world.run(0)
     )
     with monkeypatch.context() as patched:
         for module in (task, commit_loop):

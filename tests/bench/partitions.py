@@ -81,7 +81,7 @@ def median_seconds(call: Callable[[int], object]) -> float:
 def commit_batch(world: World) -> None:
     """Commits one waiting batch by a run."""
     world.fill(1, per_hour=10)
-    assert world.batches().success
+    assert world.run_batches().success
 
 
 def ask_page(context: WorkspaceProcessContext, query: str, **variables: Any) -> None:

@@ -36,7 +36,7 @@ class Part:
     how: str
     inner: Any = None
     lock: Any = None
-    repeats = True
+    is_repeatable = True
     identity = "odd"
 
     def __getattribute__(self, name):
@@ -117,7 +117,7 @@ class Odd(StepSection):
 
 class Book(SourceSection):
     odd: str
-    repeats = True
+    is_repeatable = True
 
     def source(self, folder):
         return part(Source, self.odd)

@@ -10,7 +10,7 @@ Nested values are JSON in a `jsonb` column, encoded by whole columns:
     number             a number; a number that JSON lacks is a string: "NaN", "Infinity",
                        "-Infinity", "-0.0"
     bytes              a string that PostgreSQL reads as bytes: "\\x6869"
-    date, time         a string that PostgreSQL reads as a date or a time
+    date, timestamp    a string that PostgreSQL reads as a date or a timestamp
     text               a string; with NUL in it, which jsonb can't hold, {"bytea": "\\x..."}
 
 So no value is lost: the values that are read back have the checksum of the staged values.

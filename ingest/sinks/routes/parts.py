@@ -130,10 +130,10 @@ def to_empty_receipt(receipt: Receipt, generation: int) -> Receipt:
     return msgspec.structs.replace(receipt, **changed)
 
 
-def to_routed(table: str, receipt: Receipt) -> Routed:
-    """Returns a table's entry in the window's receipt."""
-    checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
-    return Routed(table, receipt.counts.rows, checksum_text(checksum))
+def to_routed(table: str, table_receipt: Receipt) -> Routed:
+    """Makes a table's entry for the window's receipt, from the table's own receipt."""
+    checksum = sum(int(s.checksums.rows, 16) for s in table_receipt.splits)
+    return Routed(table, table_receipt.counts.rows, checksum_text(checksum))
 
 
 def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
