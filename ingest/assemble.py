@@ -357,10 +357,19 @@ def _refuse_unsuited(
         SpecError: the table or the engine can't be used with a step.
     """
     part, specs = sink.capabilities.atomic, (spec, *spec.route_specs.values())
+    transforms = [part_spec.transform for part_spec in specs if part_spec.transform is not None]
+    if spec.route_specs and any(t.spark_at < len(t.steps) for t in transforms):
+        raise SpecError(
+            "A spark step makes rows of one schema, and tables of the routes have rows of their"
+            " own",
+            "spec",
+            "Remove the step from the spec, or from each table its decode, its transform and its"
+            " key.",
+        )
     changing = [
         f"transform.steps.{number}"
-        for transform in (part_spec.transform for part_spec in specs)
-        for number, step in enumerate(() if transform is None else transform.steps)
+        for transform in transforms
+        for number, step in enumerate(transform.steps)
         if not step.is_repeatable
     ]
     if changing and part != "window":

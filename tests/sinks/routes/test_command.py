@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.cli.conftest import Stage, hour, stage
+from tests.cli.conftest import SCHEMA, Stage, hour, stage
 from windrow.ingest.model.boundary import TopicPartition
 
 __all__ = ["stage"]
@@ -31,6 +31,18 @@ sink:
 """
 
 
+ONE_DATABASE = """\
+sink:
+  kind: routes
+  by: column
+  name: id
+  tables:
+    - values: ["1"]
+      sink: {{kind: sqlite, path: {path}, table: first}}
+      {own}
+  other: {{kind: sqlite, path: it.sqlite, table: things}}
+transform: {{steps: [{{{step}: "schema.py:as_it_is", schema: "schema.py:Thing"}}]}}
+"""
 OF_TYPES = """\
 sink:
   kind: routes
@@ -137,6 +149,28 @@ def test_each_type_of_records_has_a_table_of_its_own_columns(stage: Stage) -> No
     stage.json("dead", "replay", stage.spec, "--reason", "unrouted")
     with closing(sqlite3.connect(stage.folder / "visits.sqlite")) as database:
         assert database.execute("SELECT count(*) FROM visits").fetchone() == (3,)
+
+
+def test_a_step_with_other_rows_in_each_run(stage: Stage) -> None:
+    """Only tables of one database take a step whose rows may differ from run to run.
+
+    A `spark` step is refused if a table has rows of its own.
+    """
+    function = "\n\ndef as_it_is(rows: pl.DataFrame) -> pl.DataFrame:\n    return rows\n"
+    (stage.folder / "schema.py").write_text(SCHEMA + function)
+
+    def refuse_step(step: str, path: str, own: str = "") -> str:
+        write_spec(stage, ONE_DATABASE.format(path=path, step=step, own=own))
+        error = stage.json("run", stage.spec, "--window", hour(0), code=2)["error"]
+        return str(error["message"])
+
+    own = 'transform: {steps: [{sql: "SELECT * FROM rows"}]}'
+    for step in ("python", "spark"):
+        assert "shows it table by table" in refuse_step(step, "another.sqlite")
+    assert "have rows of their own" in refuse_step("spark", "it.sqlite", own)
+    write_spec(stage, ONE_DATABASE.format(path="it.sqlite", step="python", own=""))
+    stage.json("run", stage.spec, "--window", hour(0))
+    assert stage.json("verify", stage.spec)["findings"] == []
 
 
 def test_a_window_without_a_table_is_due_again_once_it_has_one(stage: Stage) -> None:
