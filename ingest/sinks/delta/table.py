@@ -32,6 +32,7 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.kit import (
     Conflict,
@@ -97,7 +98,8 @@ def load(uri: str) -> DeltaTable | None:
                 "setup",
                 "Set sink.path to a folder, or to a place where one can be made.",
             ) from None
-        damaged = newest_entry_error(uri, Place(uri))
+        place = Place(uri)
+        damaged = None if is_url(uri) else newest_entry_error(uri, place)
         if damaged is not None:
             raise damaged from None
         cause = reason(error).partition(": ParsedLogPath")[0]
@@ -110,7 +112,7 @@ def load(uri: str) -> DeltaTable | None:
                 "setup",
                 f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
             ) from None
-        raise UnreachableError(message, "setup", Place(uri).advice(cause)) from None
+        raise UnreachableError(message, "setup", place.advice(cause)) from None
 
 
 def reason(error: Exception) -> str:
@@ -215,7 +217,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 # newest entry empty, full of zeros or incomplete. Then the table can't be loaded; or, if the entry
 # was cut off exactly at the end of a line, windrow refuses to commit after it. So no commit depends
 # on the entry, and it is safe to remove. Without it the table is as before that commit: it has
-# neither the rows nor the receipt of that commit.
+# neither the rows nor the receipt of that commit. An object store has whole entries only.
 
 
 def newest_entry_error(uri: str, folder: Place) -> UnreachableError | None:
