@@ -280,7 +280,7 @@ def batch_pipeline(
             route_specs={},
             window=SimpleNamespace(is_batch=True, grid="batch"),
             stop=None,
-            source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
+            source=SimpleNamespace(for_planning=lambda _: Source(Topics(("t",)), Earliest())),
         ),
         broker=broker,
         ledger=SimpleNamespace(
