@@ -262,6 +262,7 @@ class Questions:
             CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
             if lacks_token(text):
+                text += self._client.token_note
                 return SpecError(f"The login has no token: {text}", "plan", LOGIN_ADVICE, topic)
             return SpecError(
                 f"The cluster refused the login: {text}",
@@ -287,6 +288,7 @@ class Questions:
         """Makes the error for a request without an answer, with the reason if it is known."""
         CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {subject} within {self.patience:.0f} s: {reason}"
+        text += self._client.token_note
         return UnreachableError(
             text,
             "plan",

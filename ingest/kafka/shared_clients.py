@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -73,6 +74,12 @@ class Client:
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""
         return scrub(text, self._properties)
+
+    @property
+    def token_note(self) -> str:
+        """Words for an error that name the server that librdkafka asks for tokens, if any."""
+        url = self._properties.get("sasl.oauthbearer.token.endpoint.url")
+        return f" (the login asks {urlsplit(str(url)).netloc} for tokens)" if url else ""
 
 
 class Clients:
