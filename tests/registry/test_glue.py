@@ -176,7 +176,7 @@ def test_a_sink_registers_nothing_there(glue: Glue) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"username": "me", "password": SECRET}, "goes without password"),
+        ({"username": "me", "password": SECRET}, "can't be combined with password"),
         ({"url": "http://glue.example"}, "would send the signature unencrypted"),
     ],
 )
