@@ -193,9 +193,9 @@ def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
     Servers and libraries repeat requests in their errors, so a secret is replaced in other forms,
     too: percent-encoded, as JSON, in HTML, as Python's `repr`, and in base64. A secret of less
     than 6 characters is replaced only where it is a whole word: the password "post" isn't a part
-    of "postgres".
+    of "postgres". Longer secrets go first, because one may be the beginning of another.
     """
-    for secret in filter(None, secrets):
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = re.sub(_pattern(secret), lambda _: mask, text)
     return _TOKEN.sub("***", text)
 

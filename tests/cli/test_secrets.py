@@ -261,6 +261,11 @@ def test_a_short_password_is_masked_where_it_stands_alone() -> None:
     assert masked("x-hunter2-C4nary9z", ["hunter2-C4nary9"]) == "x-***z"
 
 
+def test_a_secret_that_begins_with_another_is_masked_whole() -> None:
+    """Of a password that begins with the user's secret name, no rest stays readable."""
+    assert masked("login hunter-2024-C4nary", ["hunter", "hunter-2024-C4nary"]) == "login ***"
+
+
 def test_a_pipeline_that_works(stage: Stage) -> None:
     """The password of a running pipeline is only in the spec.
 

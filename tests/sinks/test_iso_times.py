@@ -20,7 +20,7 @@ from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
-from windrow.ingest.sinks.postgres.encode import copy_rows, find_unstorable
+from windrow.ingest.sinks.postgres.encode import encode_copy_rows, find_unstorable
 from windrow.ingest.testing.contracts.windows import messages, window
 
 DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -158,4 +158,4 @@ def test_json_in_a_database() -> None:
     misfits = find_unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert misfits is not None
     assert (misfits[0].tolist(), misfits[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")
-    assert len(copy_rows(pa.record_batch([_time_array(DAY, np.int32, [2_932_897])], ["d"])))
+    assert len(encode_copy_rows(pa.record_batch([_time_array(DAY, np.int32, [2_932_897])], ["d"])))

@@ -87,7 +87,7 @@ def outcome(decoder: Decoder, values: list[bytes | None]) -> tuple[Any, ...]:
     return test_avro.without_ids(decoder.open()(messages_with(values)))
 
 
-@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("keeps_unavailable", [False, True])
 @pytest.mark.parametrize("primary_key", [(), ("id",)], ids=["growing", "keyed"])
 def test_recorded_events_say_the_same_in_each_form(
     primary_key: tuple[str, ...], keeps_unavailable: bool
